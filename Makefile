@@ -4,14 +4,14 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, each after the packages that it depends on.
-PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli localstack tools/contracts
+PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli deploy localstack tools/contracts
 # Sources of the compiled kernel: after a change the package has to be installed again.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 # The folder of the console's scripts, their packages for checks, and the two programs.
 SCRIPTS  := services/api
 CHECKERS := $(VENV)/scripts/node_modules/.bin
-CHECKED  := conftest.py contracts libs services localstack cli tools tests benchmarks docs/pages.py releases.py
+CHECKED  := conftest.py contracts libs services localstack cli deploy tools tests benchmarks docs/pages.py releases.py
 # Tests that need no emulator and no services, and take little time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
 # Quick tests run in two processes, tests that wait for services in four. Each process has its own emulator.

@@ -22,7 +22,19 @@ from mkdocs.structure.pages import Page
 from prismline_contracts_tool.catalogue import files as contract_files
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("benchmarks", "cli", "contracts", "docs", "libs", "localstack", "platform", "services", "tests", "tools")
+FOLDERS = (
+    "benchmarks",
+    "cli",
+    "contracts",
+    "deploy",
+    "docs",
+    "libs",
+    "localstack",
+    "platform",
+    "services",
+    "tests",
+    "tools",
+)
 #: Suffixes of the files of the site, and folders that are skipped: installed packages and builds.
 KINDS = (".md", ".png", ".svg")
 NOT_LOOKED_INTO = {"node_modules", "build", "dist", "site"}

@@ -43,6 +43,7 @@ IMPORTED = (
     "pillow>=13,<14",
     "prismline-cli>=1.1,<2",
     "prismline-contracts>=1.2,<2",
+    "prismline-deploy>=1,<2",
     "prismline-ledger>=1.1,<2",
     "prismline-runtime[http]>=1.1,<2",
     "pydantic>=2.14,<3",

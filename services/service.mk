@@ -1,13 +1,17 @@
 # The Makefile of each service includes this: `make -C services/worker lint test image plan deploy rollback ENV=prod`.
-# A checkout of the service, contracts/ and libs/ is enough: the other tools come with the wheel of the harness.
+# A checkout of the service, contracts/ and libs/ is enough: the other tools come with the wheels of the harness and of
+# the deploy tool.
 
 SERVICE := $(notdir $(CURDIR))
 ROOT    := $(abspath ../..)
 VENV    ?= $(ROOT)/.venv
 BIN     := $(VENV)/bin
 PYTHON  ?= python3.11
-# Folder with the wheels of the harness and of gaussline's kernel. Empty: they come from the package index.
+# Folder with the wheels of the harness, the deploy tool and gaussline's kernel. Empty: they come from the package index.
 WHEELS  ?=
+FOUND   := $(if $(WHEELS),--find-links '$(WHEELS)')
+# The deploy tool, with what `make bill` needs.
+DEPLOY  := prismline-deploy[bill]
 # Name of the image that `make image` builds.
 IMAGE   ?= prismline/$(SERVICE)
 
@@ -16,16 +20,20 @@ LIBRARIES := $(filter-out %/gaussline/src,$(wildcard $(ROOT)/libs/*/src))
 lint test: export PYTHONPATH := $(CURDIR)/src:$(ROOT)/contracts/src:$(subst $() $(),:,$(LIBRARIES))
 lint: export MYPYPATH := $(PYTHONPATH):$(ROOT)/libs/gaussline/src
 
-.PHONY: help install lint test image bill plan deploy rollback
+.PHONY: help install install-deploy lint test image bill plan deploy rollback
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-install:  ## Install the service's locked packages, and the harness with the tools of lint and test.
+install:  ## Install the service's locked packages, and what all targets need.
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check $(if $(WHEELS),--find-links '$(WHEELS)') 'prismline-localstack[test]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(FOUND) 'prismline-localstack[test]' '$(DEPLOY)'
+
+install-deploy:  ## Install only what plan, deploy, rollback and bill need.
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(FOUND) '$(DEPLOY)'
 
 lint:  ## Format, lint, types, version and changelog.
 	cd $(ROOT) && $(BIN)/python -m ruff format --check services/$(SERVICE)
@@ -43,7 +51,7 @@ image:  ## Build the image locally; `deploy` builds and pushes its own.
 
 bill:  ## Write the bill of materials of the image to dist/, in CycloneDX.
 	mkdir -p dist
-	$(BIN)/python -m prismline_localstack.deployment.bill --root $(ROOT) $(SERVICE) > dist/$(SERVICE).cdx.json
+	$(BIN)/python -m prismline_deploy.bill --root $(ROOT) $(SERVICE) > dist/$(SERVICE).cdx.json
 
 plan: needs-env  ## Show what a deployment to ENV would change.
 	$(BIN)/prismline deploy --env $(ENV) --service $(SERVICE) --root $(ROOT) --plan

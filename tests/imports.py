@@ -26,10 +26,11 @@ type = independence
 modules = {services}
 
 [importlinter:contract:layers]
-name = Harness and tools may import the command, command and services the libraries, these the runtime and the contracts
+name = Each package imports only those below: harness and tools, deploy tool, command, services, libraries, runtime
 type = layers
 layers =
     prismline_localstack | {tools}
+    prismline_deploy
     prismline_cli
     {service_layer}
     {library_layer}

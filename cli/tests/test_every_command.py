@@ -21,8 +21,8 @@ from prismline_cli import recovering, watching
 from prismline_cli.printed import OUTPUTS, output_schema_name
 from prismline_cli.whole import app
 from prismline_contracts_tool.schemas import output_schema_of
+from prismline_deploy import targets
 from prismline_localstack import harness
-from prismline_localstack.deployment import targets
 from prismline_localstack.errors import HarnessError
 
 RUN = "e4e1aaaa-0000"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from prismline_localstack.settings import HarnessSettings, client_environment, inherited_environment, is_aws
+from prismline_localstack.settings import HarnessSettings, client_environment, inherited_environment
 
 
 @pytest.fixture(autouse=True)
@@ -32,20 +32,6 @@ def test_the_endpoint_follows_localstack_clients_conventions(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert HarnessSettings().endpoint == endpoint
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "aws"),
-    [
-        ("https://sqs.eu-west-1.amazonaws.com", True),
-        ("https://sqs.eu-west-1.api.aws", True),
-        ("http://localhost:4566", False),
-        ("http://amazonaws.com.example.org", False),
-        ("http://127.0.0.1:4566/amazonaws.com", False),
-    ],
-)
-def test_aws_itself_is_distinguished_from_an_emulator(endpoint: str, aws: bool) -> None:
-    assert is_aws(endpoint) is aws
 
 
 def test_an_emulator_never_sees_the_users_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 
-from prismline_localstack.deploy import deploy
 from prismline_localstack.endpoints import HEALTH_PATH, LOOPBACK, answers, free_port
 from prismline_localstack.registry import ServiceProcess, service_processes
 from prismline_localstack.settings import client_environment
+from prismline_localstack.stacks import create_stacks
 from prismline_localstack.state import make_client
 from tests.compose.stack import REPOSITORY
 from tests.system import wait_for
@@ -79,7 +79,7 @@ def test_a_container_is_limited_watched_and_not_exposed(name: str) -> None:
 @pytest.mark.emulator
 def test_containers_are_told_the_names_that_the_stacks_give(emulator_env: dict[str, str]) -> None:
     cloudformation, s3 = make_client("cloudformation", emulator_env), make_client("s3", emulator_env)
-    outputs = deploy(cloudformation, s3, REPOSITORY, "local")
+    outputs = create_stacks(cloudformation, s3, REPOSITORY, "local")
     told = SERVICES["worker"]["environment"]
     names = sorted(set(outputs) & set(told))
     assert names == ["BUCKET", "JOBS_TABLE", "RUNS_TABLE", "STATE_MACHINE_ARN", "WORKFLOW_STATE_TABLE"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from prismline_localstack.deploy import deploy
 from prismline_localstack.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack.settings import client_environment
+from prismline_localstack.stacks import create_stacks
 from prismline_localstack.state import make_client
 from tests.compose.stack import LOCALSTACK_IMAGE, REPOSITORY, Stack, available, docker
 from tests.system import wait_for
@@ -55,7 +55,7 @@ def test_the_init_script_deploys_what_the_harness_would(localstack: str) -> None
 
     stacks = updated()
     assert len(stacks) == 1 + len(list(REPOSITORY.glob("services/*/template.yaml")))
-    deploy(cloudformation, s3, REPOSITORY, "local")
+    create_stacks(cloudformation, s3, REPOSITORY, "local")
     assert updated() == stacks, "the harness finds nothing to change"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from prismline_localstack.deployment.containers import labels_of, version_of
+from prismline_deploy.containers import labels_of, version_of
 from prismline_localstack.settings import REPOSITORY
 from tests.compose.stack import docker, missing_engine, run
 from tests.docs.commands import commands

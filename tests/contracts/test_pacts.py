@@ -17,7 +17,7 @@ from prismline_contracts.base import timestamp
 from prismline_contracts_tool.command import main
 from prismline_contracts_tool.deploying import Verifications, pact_digest, read_deployed
 from prismline_contracts_tool.registry import read_registry
-from prismline_localstack.deployment.record import Release, first
+from prismline_deploy.record import Release, first
 from tests.contracts import pacts
 from tests.contracts.pacts import (
     PACTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from prismline_localstack.deployment.order import parse, stacks_of
+from prismline_deploy.order import parse, stacks_of
 from prismline_localstack.settings import REPOSITORY
 from tests.docs.commands import all_commands
 
@@ -68,6 +68,7 @@ RUN = {
     # Releases.
     "make wheels": f"{WHEELS}::test_every_package_is_a_wheel",
     "pip install --find-links dist prismline-localstack": f"{WHEELS}::test_nothing_is_imported_from_the_checkout",
+    "pip install --find-links dist prismline-deploy": f"{WHEELS}::test_the_deploy_tool_runs_no_system",
     "prismline demo": f"{WHEELS}::test_the_demo_runs",
     "prismline deploy --env prod --plan": f"{WHEELS}::test_an_environment_is_planned",
     'git clone --filter=blob:none --no-checkout "$REPOSITORY" prismline': f"{SPARSE}::sparse",
@@ -75,6 +76,7 @@ RUN = {
     "git sparse-checkout set services/worker contracts libs": f"{SPARSE}::sparse",
     "git checkout": f"{SPARSE}::sparse",
     'make -C services/worker install WHEELS="$PWD/../dist"': f"{SPARSE}::tools",
+    'make -C services/worker install-deploy WHEELS="$PWD/../dist"': f"{SPARSE}::deployer",
     "make -C services/worker lint test": f"{SPARSE}::test_lint_and_tests_pass",
     "make -C services/worker image bill": "tests/compose/test_service_image.py::test_a_service_builds_its_image",
     "make -C services/worker plan deploy ENV=local": (

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from prismline_deploy.change_sets import Stacks
+from prismline_deploy.containers import version_of
 from prismline_localstack import harness
-from prismline_localstack.deployment.change_sets import Stacks
-from prismline_localstack.deployment.containers import version_of
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.docs.commands import commands, steps
+from tests.fake_docker import write_fake_docker
 from tests.invariants import assert_invariants
 from tests.system import PATIENCE, System
 
@@ -81,24 +82,11 @@ def test_an_upgrade_and_a_rollback(system: System) -> None:
     assert len(services) == len(list(REPOSITORY.glob("services/*/template.yaml")))
 
 
-#: A fake docker command: `push` puts an image into the emulator's ECR.
-DOCKER = f"""#!{sys.executable}
-import json, sys
-import boto3
-if sys.argv[1] == "push":
-    repository, _, tag = sys.argv[2].partition("/")[2].rpartition(":")
-    manifest = json.dumps({{"schemaVersion": 2, "config": {{"digest": sys.argv[2]}}}})
-    boto3.client("ecr").put_image(repositoryName=repository, imageManifest=manifest, imageTag=tag)
-"""
-
-
 @pytest.fixture(scope="module")
 def account(system: System, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The output of the first deployment to an account. The emulator is the account; no service runs there."""
     folder = tmp_path_factory.mktemp("bin")
-    docker = folder / "docker"
-    docker.write_text(DOCKER)
-    docker.chmod(0o755)
+    write_fake_docker(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         export, plan, deployment = commands(PAGE, "The first deployment to AWS")
@@ -159,7 +147,7 @@ def test_a_pipeline_has_a_role_to_deploy_with(account: dict[str, Any], system: S
     prismline(system, platform)
     role = client("iam").get_role(RoleName="prismline-prod-deployer")["Role"]
     assert "repo:my-organization/prismline:environment:prod" in json.dumps(role["AssumeRolePolicyDocument"])
-    (deployment,) = steps(PAGE, "From a pipeline")
+    *_, deployment = steps(PAGE, "From a pipeline")
     version = version_of(REPOSITORY, "worker")
     assert f"worker {version} is deployed" in prismline(system, deployment).replace("\n", " ")
 

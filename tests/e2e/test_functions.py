@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from prismline_contracts.prefixes import UPLOADS_PREFIX
+from prismline_deploy.deploying import CODE_TYPES
 from prismline_localstack.api_keys import read_api_key
-from prismline_localstack.deployment.deploying import CODE_TYPES
 from prismline_localstack.home import Home
 from prismline_localstack.permissions import LOG_VARIABLE, read_decisions
 from prismline_localstack.settings import REPOSITORY

@@ -37,7 +37,7 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     # The copy includes compiled modules and keeps file times, so processes need not compile again.
     shutil.copytree(REPOSITORY / "services", root / "services", ignore=shutil.ignore_patterns("*.egg-info"))
-    for name in ("pyproject.toml", "platform", "contracts", "libs", "cli", "localstack"):
+    for name in ("pyproject.toml", "platform", "contracts", "libs", "cli", "deploy", "localstack"):
         (root / name).symlink_to(REPOSITORY / name)
     (root / "tests").mkdir()
     for name in ("__init__.py", "workload_kit.py"):

@@ -1,4 +1,4 @@
-"""A team works in a checkout of only its service, contracts/ and libs/, with the harness from its wheel.
+"""A team works in a checkout of only its service, contracts/ and libs/, with harness and deploy tool from wheels.
 
 The commands are those of docs/releasing.md, but for a service whose tests are quick.
 """
@@ -6,6 +6,7 @@ The commands are those of docs/releasing.md, but for a service whose tests are q
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from prismline_localstack.settings import REPOSITORY
 from tests.docs.commands import commands as commands_of
+from tests.fake_docker import write_fake_docker
 from tests.releases import wheels
 
 pytestmark = [
@@ -39,11 +41,11 @@ def written(heading: str, first: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sparse checkout of the committed state."""
+def sparse(tmp_path_factory: pytest.TempPathFactory, built: Path) -> Path:
+    """A sparse checkout of the committed state, beside the folder of the wheels."""
     folder = tmp_path_factory.mktemp("sparse")
-    *checkout, install = written("One service", "git clone")
-    assert install.startswith("make ")
+    (folder / "dist").symlink_to(built)
+    checkout = written("One service", "git clone")[:-2]
     wheels.run(["bash", "-e", "-c", "\n".join(checkout)], folder, REPOSITORY=str(REPOSITORY))
     return folder / "prismline"
 
@@ -56,16 +58,27 @@ def as_committed(sparse: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tools(sparse: Path, built: Path, made_once: wheels.MadeOnce) -> Path:
+def tools(sparse: Path, made_once: wheels.MadeOnce) -> Path:
     """The folder of commands of an environment after `make install`. It already had the third-party packages."""
-    (sparse.parent / "dist").symlink_to(built)
 
     def install(folder: Path) -> None:
         wheels.environment_without_ours(folder)
-        command = written("One service", "git clone")[-1]
+        command = written("One service", "git clone")[-2]
         wheels.run(["bash", "-e", "-c", command], sparse, VENV=str(folder), PIP_NO_INDEX="1")
 
     return made_once("tools", install) / "bin"
+
+
+@pytest.fixture(scope="module")
+def deployer(sparse: Path, made_once: wheels.MadeOnce) -> Path:
+    """The same after `make install-deploy`. It had the third-party packages of the deploy tool, and no other."""
+
+    def install(folder: Path) -> None:
+        wheels.environment_without_ours(folder, wheels.third_party_of("prismline-deploy[bill]"))
+        command = written("One service", "git clone")[-1]
+        wheels.run(["bash", "-e", "-c", command], sparse, VENV=str(folder), PIP_NO_INDEX="1")
+
+    return made_once("deployer", install) / "bin"
 
 
 def make(checkout: Path, tools: Path, *arguments: str, **variables: str) -> str:
@@ -136,6 +149,25 @@ def test_the_service_is_planned_deployed_and_rolled_back(sparse: Path, tools: Pa
     assert "Modify" in make(sparse, tools, "plan", "ENV=local", **where)
     assert f"{SERVICE} 9.0.0 is deployed" in make(sparse, tools, "deploy", "ENV=local", **where)
     assert f"{SERVICE} {before} is deployed" in make(sparse, tools, "rollback", "ENV=local", **where)
+
+
+def test_the_deploy_tool_alone_releases_the_service(
+    sparse: Path, deployer: Path, aws_env: dict[str, str], tmp_path: Path
+) -> None:
+    """The emulator is the account. What the service's stack needs is deployed from a whole checkout before."""
+    write_fake_docker(tmp_path)
+    environment = aws_env["ENVIRONMENT"]
+    account = aws_env | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "ENV": environment}
+    needed = ["--service", "platform", "--service", "dlq-consumer"]
+    deploy = [str(deployer / "prismline"), "deploy", "--env", environment, "--root", str(REPOSITORY), *needed]
+    wheels.run(deploy, tmp_path, **account)
+    project = sparse / f"services/{SERVICE}/pyproject.toml"
+    before = re.findall(r'^version = "(.+)"', project.read_text(), re.MULTILINE)[0]
+    assert f"{SERVICE} {before} is deployed" in make(sparse, deployer, "plan", "deploy", **account)
+    project.write_text(project.read_text().replace(f'version = "{before}"', 'version = "9.0.0"'))
+    assert f"{SERVICE} 9.0.0 is deployed" in make(sparse, deployer, "deploy", **account)
+    assert f"{SERVICE} {before} is deployed" in make(sparse, deployer, "rollback", **account)
+    make(sparse, deployer, "bill")
 
 
 @pytest.mark.parametrize("service", sorted(path.parent.name for path in REPOSITORY.glob("services/*/pyproject.toml")))

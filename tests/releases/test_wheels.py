@@ -36,6 +36,20 @@ def test_nothing_is_imported_from_the_checkout(commands: Path, tmp_path: Path) -
     assert kernel == "True"
 
 
+def test_the_deploy_tool_runs_no_system(built: Path, tmp_path: Path) -> None:
+    """An environment with it and what it needs has the two commands, and no emulator, no harness and no service."""
+    needed = wheels.third_party_of("prismline-deploy")
+    folder = wheels.environment_of(built, ["prismline-deploy"], tmp_path / "venv", needed)
+    services = [path.parent.name.replace("-", "_") for path in REPOSITORY.glob("services/*/pyproject.toml")]
+    absent = ["ministack", "localstack_client", "prismline_localstack", *(f"prismline_{name}" for name in services)]
+    program = f"import importlib.util as u; print([name for name in {absent} if u.find_spec(name)])"
+    assert wheels.run([str(folder / "python"), "-c", program], tmp_path).strip() == "[]"
+    assert "--plan" in wheels.run([str(folder / "prismline"), "deploy", "--help"], tmp_path)
+    commands = set(wheels.run([str(folder / "prismline"), "--help"], tmp_path).split())
+    assert {"deploy", "rollback", "submit"} <= commands
+    assert not {"up", "down", "demo-faults", "gpu"} & commands
+
+
 def test_a_range_that_no_wheel_meets_is_not_installed(built: Path, tmp_path: Path) -> None:
     """pip resolves the ranges of dependencies: without contracts in the range it installs nothing."""
     older = tmp_path / "older"
@@ -59,16 +73,16 @@ def test_a_cube_is_decomposed_by_functions(commands: Path, home: Path) -> None:
 
 
 def test_a_service_is_deployed(commands: Path, home: Path) -> None:
-    deploy = [str(commands / "prismline"), "deploy", "--env", "local", "--service", "worker"]
+    deploy = [str(commands / "prismline"), "deploy", "--env", "local", "--service", "worker", "--root", str(REPOSITORY)]
     assert "no changes" in wheels.run([*deploy, "--plan"], home)
     version = re.findall(r'^version = "(.+)"', (REPOSITORY / "services/worker/pyproject.toml").read_text(), re.M)[0]
     assert f"worker {version} is deployed: prismline/worker@sha256:" in wheels.run(deploy, home).replace("\n", " ")
 
 
 def test_an_environment_is_planned(commands: Path, home: Path) -> None:
-    """The emulator of the system is the account."""
-    account = harness.load_state(home / ".prismline").env
-    printed = wheels.run([str(commands / "prismline"), "deploy", "--env", "prod", "--plan"], home, **account)
+    """The emulator of the system is the account. The command is called in a checkout."""
+    account = harness.load_state(home / ".prismline").env | {"PRISMLINE_HOME": str(home / ".prismline")}
+    printed = wheels.run([str(commands / "prismline"), "deploy", "--env", "prod", "--plan"], REPOSITORY, **account)
     assert "prismline-prod-platform (new):" in printed
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prismline_localstack.functions.images import copied
+from prismline_deploy.dockerfiles import copied
 from prismline_localstack.settings import REPOSITORY
 from tests.releases.changed import affected, built_from
 

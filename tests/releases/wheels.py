@@ -7,14 +7,29 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from prismline_localstack.settings import REPOSITORY
 from tests.environments import without_a_system
 
 #: Folders that the wheels are built from.
-SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "tools", "platform")
+SOURCES = (
+    "Makefile",
+    ".dockerignore",
+    "contracts",
+    "libs",
+    "services",
+    "cli",
+    "deploy",
+    "localstack",
+    "tools",
+    "platform",
+)
 #: Makes the folder with a name, unless it exists, and returns it.
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 GENERATED = shutil.ignore_patterns("build", "dist", "tests", "__pycache__", "*.egg-info", "*.so")
@@ -38,9 +53,29 @@ def build(checkout: Path) -> Path:
     return checkout / "dist"
 
 
-def environment_without_ours(folder: Path) -> Path:
+def third_party_of(*requirements: str) -> set[str]:
+    """The names of the third-party packages that packages of ours need, and those that these need."""
+    found: dict[str, set[str]] = {}
+    waiting = [Requirement(each) for each in requirements]
+    while waiting:
+        needed = waiting.pop()
+        name = canonicalize_name(needed.name)
+        if new := {"", *needed.extras} - found.setdefault(name, set()):
+            found[name] |= new
+            stated = map(Requirement, metadata.requires(name) or [])
+            waiting += [
+                each
+                for each in stated
+                if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in new)
+            ]
+    return {name for name in found if not name.startswith("prismline")}
+
+
+def environment_without_ours(folder: Path, only: Collection[str] | None = None) -> Path:
     """A virtual environment with the third-party packages of this one, without our packages. Return its folder of
     commands.
+
+    only: the names of the packages to link, and of no others. pip is always linked.
 
     An installation must not replace a third-party package, because they are links.
     """
@@ -48,8 +83,10 @@ def environment_without_ours(folder: Path) -> Path:
     third_party = folder / "third-party"
     third_party.mkdir()
     ours = Path(sysconfig.get_path("purelib"))
+    wanted = None if only is None else {part for name in (*only, "pip") for part in _parts(name)}
     for path in ours.iterdir():
-        if path.suffix != ".pth" and not path.name.lower().startswith(("prismline", "__editable__")):
+        is_ours = path.suffix == ".pth" or path.name.lower().startswith(("prismline", "__editable__"))
+        if not is_ours and (wanted is None or path.name in wanted):
             (third_party / path.name).symlink_to(path)
     (folder / "bin" / "ruff").symlink_to(Path(sys.prefix) / "bin" / "ruff")  # `python -m ruff` runs this program
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -57,12 +94,17 @@ def environment_without_ours(folder: Path) -> Path:
     return folder / "bin"
 
 
-def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
+def _parts(name: str) -> set[str]:
+    """The files and folders of an installed package, directly below the folder of packages."""
+    return {path.parts[0] for path in metadata.files(name) or []} - {".."}
+
+
+def environment_of(wheels: Path, names: Sequence[str], folder: Path, only: Collection[str] | None = None) -> Path:
     """A virtual environment with these packages of ours and their dependencies. Return its folder of commands.
 
-    pip resolves our packages only from `wheels`. Third-party packages are those of this environment.
+    pip resolves our packages only from `wheels`. Third-party packages are those of this environment, or `only` some.
     """
-    commands = environment_without_ours(folder)
+    commands = environment_without_ours(folder, only)
     pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "--disable-pip-version-check"]
     run([*pip, "install", "-q", "--no-index", "--find-links", str(wheels), *names], folder)
     return commands

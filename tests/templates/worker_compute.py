@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from prismline_localstack.deployment.deploying import CODE_TYPES
+from prismline_deploy.deploying import CODE_TYPES
 from tests.templates.damage import Case, changed, properties, removed, without
 from tests.templates.reading import Stacks, deployed, leaves, referred
 

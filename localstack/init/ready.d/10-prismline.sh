@@ -19,7 +19,7 @@ if [ ! -e "$root/platform/template.yaml" ]; then
   exit 1
 fi
 
-deploy() {  # name, template, further parameters
+put_stack() {  # name, template, further parameters
   local name=$1 template=$2
   shift 2
   echo "prismline: deploying prismline-$environment-$name"
@@ -28,7 +28,7 @@ deploy() {  # name, template, further parameters
     --parameter-overrides "Environment=$environment" "$@"
 }
 
-deploy platform "$root/platform/template.yaml" DeletionProtection=false Emulator=true
+put_stack platform "$root/platform/template.yaml" DeletionProtection=false Emulator=true
 bucket=$(aws ssm get-parameter --name "/prismline/$environment/platform/deployment-bucket" --query Parameter.Value --output text)
 
 deployments=()
@@ -45,7 +45,7 @@ for template in "$root"/services/*/template.yaml; do
     aws s3api put-object --bucket "$bucket" --key "$key" --body "$definition" > /dev/null
     parameters+=("StateMachineKey=$key")
   done
-  deploy "$(basename "$service")" "$template" "${parameters[@]}" &
+  put_stack "$(basename "$service")" "$template" "${parameters[@]}" &
   deployments+=($!)
 done
 for deployment in "${deployments[@]}"; do wait "$deployment"; done

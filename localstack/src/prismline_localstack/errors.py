@@ -1,8 +1,10 @@
 """The errors of the harness. A message says what is wrong, where, and what the user can do."""
 
+from prismline_deploy.errors import DeployError
 
-class HarnessError(Exception):
-    """The system could not be started, stopped or queried."""
+
+class HarnessError(DeployError):
+    """The system could not be started, stopped or queried. To start it, the harness deploys the stacks."""
 
 
 class NotRunningError(HarnessError):

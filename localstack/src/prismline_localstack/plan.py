@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from prismline_deploy.endpoints import is_aws
 from prismline_localstack.queues import AGE_NAMESPACE
-from prismline_localstack.settings import is_aws
 
 #: Exit code of a supervisor whose home another supervisor already uses.
 HOME_TAKEN = 3

@@ -9,10 +9,11 @@ import sys
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from prismline_localstack.deploy import deploy
+from prismline_deploy.errors import DeployError
 from prismline_localstack.endpoints import answers
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.settings import REPOSITORY, HarnessSettings, client_environment
+from prismline_localstack.stacks import create_stacks
 from prismline_localstack.state import make_client
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import ServiceSettings, service_logger
@@ -24,15 +25,15 @@ ANSWER_SECONDS = 60.0
 def provision(endpoint: str, environment: str) -> dict[str, str]:
     """Wait for the emulator, deploy to it, and return the stacks' outputs as environment variables.
 
-    Raises HarnessError if the emulator does not answer or a stack fails.
+    Raises HarnessError if the emulator does not answer, and DeployError if a stack fails.
     """
     if not wait_until(lambda: answers(endpoint), ANSWER_SECONDS):
         raise HarnessError(f"Nothing answers at {endpoint}. Start the emulator, or correct AWS_ENDPOINT_URL.")
     env = client_environment(endpoint)
     try:
-        return deploy(make_client("cloudformation", env), make_client("s3", env), REPOSITORY, environment)
+        return create_stacks(make_client("cloudformation", env), make_client("s3", env), REPOSITORY, environment)
     except (ClientError, BotoCoreError) as error:
-        raise HarnessError(f"The stacks were not deployed to {endpoint}: {error}") from error
+        raise DeployError(f"The stacks were not deployed to {endpoint}: {error}") from error
 
 
 def main() -> None:
@@ -42,7 +43,7 @@ def main() -> None:
         sys.exit("AWS_ENDPOINT_URL is not set. Set it to the endpoint of the emulator to deploy to.")
     try:
         outputs = provision(endpoint, environment)
-    except HarnessError as error:
+    except DeployError as error:
         sys.exit(str(error))
     service_logger("deploy").info("deployed", extra={"environment": environment, "outputs": outputs})
 

@@ -10,6 +10,7 @@ from localstack_client.config import get_service_endpoint
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from prismline_deploy.endpoints import is_aws
 from prismline_localstack.endpoints import LOOPBACK
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -37,12 +38,6 @@ class HarnessSettings(BaseSettings):
             return None
         endpoint: str | None = get_service_endpoint("sqs")
         return endpoint
-
-
-def is_aws(endpoint: str) -> bool:
-    """Whether `endpoint` is AWS itself, which needs real credentials."""
-    host = urlsplit(endpoint).hostname or ""
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
 def client_environment(endpoint: str, secret: str | None = None) -> dict[str, str]:

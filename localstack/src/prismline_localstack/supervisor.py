@@ -26,10 +26,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from prismline_contracts.base import timestamp
 from prismline_contracts.jobs import api_key_sha256
 from prismline_contracts.processes import PROCESSES_PARAMETER
+from prismline_deploy.deploying import deploy
+from prismline_deploy.endpoints import is_aws
+from prismline_deploy.errors import DeployError
 from prismline_localstack.api_keys import ensure_api_key
-from prismline_localstack.deploy import deploy, merge_outputs
-from prismline_localstack.deployment.deploying import deploy as deploy_stacks
-from prismline_localstack.deployment.targets import local_target
+from prismline_localstack.deploying import local_target
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
@@ -41,7 +42,8 @@ from prismline_localstack.queues import METRICS_SECONDS, depths, publish_ages, p
 from prismline_localstack.registry import STANDINS, ServiceProcess, function_driver, service_processes
 from prismline_localstack.reporting import Sign, report_of
 from prismline_localstack.resuming import resume
-from prismline_localstack.settings import client_environment, inherited_environment, is_aws
+from prismline_localstack.settings import client_environment, inherited_environment
+from prismline_localstack.stacks import create_stacks, merge_outputs
 from prismline_localstack.state import API, Phase, ProcessState, State, make_client
 from prismline_localstack.waiting import wait_until
 from prismline_runtime.telemetry import service_logger
@@ -166,7 +168,7 @@ class Supervisor:
         self._state = State(phase=Phase.STARTING, supervisor=ProcessId.of(os.getpid()), environment=plan.environment)
 
     def start(self) -> None:
-        """Start everything. Raises HarnessError."""
+        """Start everything. Raises DeployError, of which HarnessError is one kind."""
         self._save()
         definitions = service_processes(
             self._plan.root,
@@ -185,7 +187,7 @@ class Supervisor:
             outputs = self._deploy_functions(self._told(definitions, urls))
         else:
             cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
-            outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
+            outputs = create_stacks(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
         self._state.outputs = outputs
         console: dict[str, str] = {}
         if "JOBS_TABLE" in outputs:
@@ -236,7 +238,7 @@ class Supervisor:
         target = local_target(self._state, self._home, self._plan.parameters | {"DeployFunctions": "true"})
         if VALKEY_SETTING in told:
             target = replace(target, parameters={"ValkeyUrl": told[VALKEY_SETTING], **target.parameters})
-        return merge_outputs(deploy_stacks(target, self._plan.root, lambda _: True))
+        return merge_outputs(deploy(target, self._plan.root, lambda _: True))
 
     def _with_functions(
         self, definitions: list[ServiceProcess], listeners: dict[str, socket.socket]
@@ -420,7 +422,7 @@ def main() -> None:
         try:
             supervisor.start()
             supervisor.watch()
-        except HarnessError as failure:
+        except DeployError as failure:
             error = str(failure)
         except Exception:
             logger.exception("supervisor_failed")

@@ -15,9 +15,9 @@ from prismline_alerting.embeds import GREEN, RED
 from prismline_contracts.base import timestamp
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunFailed
-from prismline_localstack.deploy import deploy
 from prismline_localstack.queues import depths, publish_depths
 from prismline_localstack.settings import REPOSITORY
+from prismline_localstack.stacks import create_stacks
 from prismline_localstack.standins.discord import DiscordStandIn
 from prismline_localstack.testing import stacks_around
 from prismline_localstack.waiting import wait_until
@@ -36,7 +36,7 @@ def deployed(
     root = stacks_around(SERVICE, tmp_path / "stacks", STACKS)
     parameters = {"AlarmThreshold": "3", "AlarmPeriod": str(PERIOD), "AlarmEvaluationPeriods": "1"}
     cloudformation, s3 = boto3.client("cloudformation"), boto3.client("s3")
-    for name, value in deploy(cloudformation, s3, root, aws_env["ENVIRONMENT"], parameters).items():
+    for name, value in create_stacks(cloudformation, s3, root, aws_env["ENVIRONMENT"], parameters).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", discord.webhook_url)
     yield AlertingWorld.connect(aws_env["ENVIRONMENT"])

@@ -27,7 +27,7 @@ from prismline_contracts.events import RunSubmitted
 from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger, Outcome
 from prismline_ledger.testing import split_run
-from prismline_localstack.deploy import deploy
+from prismline_localstack.stacks import create_stacks
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import observe_bus, stacks_around
 from prismline_runtime import service_logger
@@ -165,7 +165,7 @@ def running(
     variables = emulator_env | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
     cloudformation, s3 = make_client("cloudformation", variables), make_client("s3", variables)
     root = stacks_around(Path(__file__).parents[1], tmp_path_factory.mktemp("stacks"))
-    outputs = deploy(cloudformation, s3, root, variables["ENVIRONMENT"])
+    outputs = create_stacks(cloudformation, s3, root, variables["ENVIRONMENT"])
     variables |= outputs
     with pytest.MonkeyPatch.context() as patch:
         set_variables(patch, variables)

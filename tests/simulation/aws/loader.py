@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prismline_localstack.deploy import merge_outputs, templates
+from prismline_localstack.stacks import merge_outputs, templates
 from tests.simulation.aws.base import ACCOUNT, REGION
 from tests.simulation.aws.dynamodb import Table, table_of
 from tests.simulation.aws.events import Rule, bus_arn, rule_of, target_of

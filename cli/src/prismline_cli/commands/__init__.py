@@ -5,7 +5,7 @@ that several commands share are in `options`. A group's `register` adds its comm
 
 Other distributions add groups through entry points of the group `prismline.commands`, which name a function
 `register(app)`. The commands that run the system on one machine (`up`, `down`, `status`, `logs`, `gpu` and the
-demonstrations) come from `prismline-localstack`.
+demonstrations) come from `prismline-localstack`, and `deploy` and `rollback` from `prismline-deploy`.
 """
 
 from __future__ import annotations

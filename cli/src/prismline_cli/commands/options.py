@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -11,3 +12,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program t
 Survey = Annotated[str | None, typer.Option(help="Only runs of this survey.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch the run until it has ended.")]
 IdempotencyKey = Annotated[str | None, typer.Option(help="Requests with the same key take effect only once.")]
+
+
+def pairs(values: Iterable[str]) -> dict[str, str]:
+    """Parse `NAME=VALUE` arguments."""
+    parsed = {}
+    for value in values:
+        name, separator, content = value.partition("=")
+        if not (name and separator):
+            raise typer.BadParameter(f"{value} is not NAME=VALUE.")
+        parsed[name] = content
+    return parsed

@@ -9,12 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from prismline_cli.commands.options import AsJson
+from prismline_cli.commands.options import AsJson, pairs
 from prismline_cli.output import console, print_json, stderr
 from prismline_cli.web_console import console_address
 from prismline_localstack import harness
 from prismline_localstack.commands.failing import harness_errors
-from prismline_localstack.commands.options import pairs
 from prismline_localstack.state import Status
 
 HomeOption = Annotated[

@@ -15,7 +15,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from prismline_localstack.errors import HarnessError
+from prismline_deploy.dockerfiles import copied
+from prismline_deploy.errors import DeployError
 
 #: Folder of an image into which the code of a service and its libraries is copied.
 APP = "app"
@@ -32,14 +33,14 @@ class FolderImages:
     def build(self, root: Path, service: str) -> str:
         """Create the image of a service of the checkout `root`, unless it exists. Return its URI.
 
-        Raises HarnessError for a Dockerfile that copies nothing to `/app/`, or folders that do not exist.
+        Raises DeployError for a Dockerfile that copies nothing to `/app/`, or folders that do not exist.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder) as draft:
             app = Path(draft) / APP
             for source in copied(root / "services" / service / "Dockerfile"):
                 if not (root / source).is_dir():
-                    raise HarnessError(f"services/{service}/Dockerfile copies {source}, which is not a folder.")
+                    raise DeployError(f"services/{service}/Dockerfile copies {source}, which is not a folder.")
                 shutil.copytree(root / source, app, dirs_exist_ok=True, ignore=IGNORED)
             uri = f"prismline/{service}@sha256:{_digest(app)}"
             if not self.find(uri).exists():
@@ -51,18 +52,6 @@ class FolderImages:
         """The folder of an image."""
         name, _, digest = uri.partition("@sha256:")
         return self._folder / name / digest
-
-
-def copied(dockerfile: Path) -> list[str]:
-    """The folders of a checkout that a Dockerfile copies to `/app/`. Raises HarnessError if there is none."""
-    found: list[str] = []
-    for line in dockerfile.read_text().splitlines() if dockerfile.exists() else []:
-        match line.split():
-            case ["COPY", *folders, "/app/"] if not folders[0].startswith("--"):
-                found += folders
-    if not found:
-        raise HarnessError(f"{dockerfile} has no COPY to /app/, so the function would have no code.")
-    return found
 
 
 def _digest(folder: Path) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prismline_localstack.deployment.order import parse, stacks_of
+from prismline_deploy.order import parse, stacks_of
 
 #: Variables that stand for the outputs of the stacks. Nothing answers at the endpoint.
 VARIABLES = {

@@ -1,13 +1,12 @@
-"""Deploy the stacks without functions: `platform/template.yaml`, then every `services/*/template.yaml`.
+"""Create the stacks without functions: `platform/template.yaml`, then every `services/*/template.yaml`.
 
-`prismline_localstack.deployment` deploys with functions, as to AWS: it builds images, makes change sets in the order of
-the stacks, and records releases. Where the services run as processes, none of this is necessary. This module deploys
-the stacks of all services at the same time, so that the system starts sooner.
+`prismline_deploy` deploys with functions, as to AWS: it builds images, makes change sets in the order of the stacks,
+and records releases. Where the services run as processes, none of this is necessary. This module creates the stacks of
+all services at the same time, so that the system starts sooner.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +15,17 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from prismline_localstack.deployment.change_sets import Stacks
+from prismline_deploy.change_sets import Stacks
+from prismline_deploy.endpoints import emulator_parameters
+from prismline_deploy.errors import DeployError
+from prismline_deploy.state_machines import upload_state_machines
 from prismline_localstack.errors import HarnessError
-from prismline_localstack.settings import is_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_s3 import S3Client
 
-#: Stacks that are deployed at the same time.
+#: Stacks that are created at the same time.
 PARALLEL_STACKS = 4
 
 
@@ -54,31 +55,7 @@ def templates(root: Path) -> dict[str, Path]:
     return {path.parent.name: path for path in sorted(root.glob("services/*/template.yaml"))}
 
 
-def upload_state_machines(s3: S3Client, root: Path, bucket: str) -> dict[str, str]:
-    """Put the state machine definition of each service into the bucket. Return its key, by service.
-
-    The key contains a hash of the content, so that a changed definition changes the stack.
-    """
-    keys = {}
-    for path in sorted(root.glob("services/*/statemachine/*.asl.json")):
-        body = path.read_bytes()
-        keys[path.parents[1].name] = key = f"state-machines/{hashlib.sha256(body).hexdigest()[:16]}/{path.name}"
-        s3.put_object(Bucket=bucket, Key=key, Body=body)
-    return keys
-
-
-def emulator_parameters(endpoint: str) -> dict[str, str]:
-    """Template parameters for an emulator at `endpoint`. AWS itself gets none.
-
-    They disable the features that emulators lack: Athena, alarms on metric math, and TLS. They also disable deletion
-    protection, because data on an emulator is disposable.
-    """
-    if is_aws(endpoint):
-        return {}
-    return {"DeploySearch": "false", "DeletionProtection": "false", "MetricMath": "false", "Emulator": "true"}
-
-
-def deploy(
+def create_stacks(
     cloudformation: CloudFormationClient,
     s3: S3Client,
     root: Path,
@@ -89,7 +66,7 @@ def deploy(
 
     Each template gets the `parameters` that it declares, and `Environment`, `DeployFunctions=false` (the harness runs
     the services itself), `DeploySearch=false`, `DeletionProtection=false` and `emulator_parameters`. Raises
-    HarnessError with the reason of the first resource that failed.
+    DeployError with the reason of the first resource that failed.
     """
     given = {
         "Environment": environment,
@@ -102,18 +79,18 @@ def deploy(
 
     stacks = Stacks(cloudformation)
 
-    def deploy_one(name: str, template: Path) -> dict[str, str]:
+    def create(name: str, template: Path) -> dict[str, str]:
         stack = f"prismline-{environment}-{name}"
         try:
             definition = {"StateMachineKey": definitions[name]} if name in definitions else {}
             return stacks.put(stack, given | definition, template.read_text())
         except (ClientError, BotoCoreError) as error:
-            raise HarnessError(f"The stack {stack} ({template}) was not deployed: {error}") from error
+            raise DeployError(f"The stack {stack} ({template}) was not deployed: {error}") from error
 
     definitions: dict[str, str] = {}
-    outputs = {"platform": deploy_one("platform", root / "platform" / "template.yaml")}
+    outputs = {"platform": create("platform", root / "platform" / "template.yaml")}
     definitions |= upload_state_machines(s3, root, outputs["platform"].get("DeploymentBucket", ""))
     services = templates(root)
     with ThreadPoolExecutor(PARALLEL_STACKS) as pool:
-        outputs |= zip(services, pool.map(deploy_one, services, services.values()), strict=True)
+        outputs |= zip(services, pool.map(create, services, services.values()), strict=True)
     return merge_outputs(outputs)

@@ -25,7 +25,7 @@ try:
 except ImportError:  # PyYAML was built without its library in C
     from yaml import SafeLoader  # type: ignore[assignment]
 
-from prismline_localstack.errors import HarnessError
+from prismline_deploy.errors import DeployError
 
 #: A dynamic reference to an SSM parameter, in a template.
 SSM_REFERENCE = re.compile(r"\{\{resolve:ssm(?:-secure)?:((?:\$\{[^}]*\}|[^:}])+)")
@@ -128,17 +128,17 @@ def deployment_order(templates: Mapping[str, Mapping[str, Any]], *, sparse: bool
     sparse: `templates` are not all stacks. If none of them creates what a stack needs, it is assumed to exist. If it
     does not, CloudFormation refuses the stack.
 
-    Raises HarnessError if no stack creates what a stack needs, and if stacks need each other.
+    Raises DeployError if no stack creates what a stack needs, and if stacks need each other.
     """
     makers = {name: stack for stack, template in templates.items() for name in offers(template)}
     graph: dict[str, set[str]] = {}
     for stack, template in templates.items():
         needed = needs(template)
         if (missing := sorted(needed - makers.keys())) and not sparse:
-            raise HarnessError(f"The stack {stack} needs {', '.join(missing)}, which no stack creates.")
+            raise DeployError(f"The stack {stack} needs {', '.join(missing)}, which no stack creates.")
         graph[stack] = {makers[name] for name in needed & makers.keys()} - {stack}
     sorter = TopologicalSorter({stack: sorted(graph[stack]) for stack in sorted(graph)})
     try:
         return list(sorter.static_order())
     except CycleError as error:
-        raise HarnessError(f"These stacks need each other: {' -> '.join(error.args[1])}.") from error
+        raise DeployError(f"These stacks need each other: {' -> '.join(error.args[1])}.") from error

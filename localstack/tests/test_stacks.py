@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from prismline_localstack.deploy import deploy, environment_name, merge_outputs
+from prismline_deploy.errors import DeployError
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.settings import REPOSITORY
+from prismline_localstack.stacks import create_stacks, environment_name, merge_outputs
 from prismline_localstack.state import make_client
 
 TEMPLATE = """
@@ -80,7 +81,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def run_deploy(aws_env: dict[str, str], root: Path, **parameters: str) -> dict[str, str]:
-    return deploy(
+    return create_stacks(
         make_client("cloudformation", aws_env), make_client("s3", aws_env), root, aws_env["ENVIRONMENT"], parameters
     )
 
@@ -165,7 +166,7 @@ def test_a_failed_deployment_names_stack_resource_and_reason_and_can_be_repeated
 ) -> None:
     template = root / "services" / "echo" / "template.yaml"
     template.write_text(TEMPLATE.replace("Outputs:", BROKEN_RESOURCE + "Outputs:"))
-    with pytest.raises(HarnessError, match=rf"prismline-{aws_env['ENVIRONMENT']}-echo .*no-such-export"):
+    with pytest.raises(DeployError, match=rf"prismline-{aws_env['ENVIRONMENT']}-echo .*no-such-export"):
         run_deploy(aws_env, root)
     template.write_text(TEMPLATE)
     assert "ECHO_QUEUE_NAME" in run_deploy(aws_env, root)
@@ -180,12 +181,12 @@ def test_a_failed_update_is_explained_by_its_own_failure_not_by_an_earlier_one(
     for export in ("first-missing", "second-missing"):
         broken = BROKEN_RESOURCE.replace("no-such-export", export)
         template.write_text(TEMPLATE.replace("Outputs:", broken + "Outputs:"))
-        with pytest.raises(HarnessError, match=rf"-echo was not deployed: .*{export}"):
+        with pytest.raises(DeployError, match=rf"-echo was not deployed: .*{export}"):
             run_deploy(aws_env, root)
 
 
 @pytest.mark.emulator
 def test_an_invalid_template_is_an_error_that_names_it(aws_env: dict[str, str], root: Path) -> None:
     (root / "services" / "echo" / "template.yaml").write_text("Resources: [")
-    with pytest.raises(HarnessError, match=r"services/echo/template\.yaml"):
+    with pytest.raises(DeployError, match=r"services/echo/template\.yaml"):
         run_deploy(aws_env, root)

@@ -1,4 +1,4 @@
-"""The bill of materials of a service's image, in CycloneDX: `python -m prismline_localstack.deployment.bill worker`.
+"""The bill of materials of a service's image, in CycloneDX: `python -m prismline_deploy.bill worker`.
 
 It lists what the Dockerfile installs: the locked packages of `requirements.txt` with their hashes, and the packages of
 this repository that it copies. It does not list the content of the base image.
@@ -23,7 +23,7 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 
-from prismline_localstack.functions.images import copied
+from prismline_deploy.dockerfiles import copied
 
 #: A requirement and its hashes, as uv and pip write them.
 LOCKED = re.compile(

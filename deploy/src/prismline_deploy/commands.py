@@ -11,16 +11,13 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.table import Table
 
-from prismline_cli.commands.options import AsJson
-from prismline_cli.output import console, print_json, stderr
-from prismline_localstack.commands.failing import harness_errors
-from prismline_localstack.commands.options import pairs
-from prismline_localstack.deployment import deploying, targets
-from prismline_localstack.deployment.change_sets import ChangeSet
-from prismline_localstack.deployment.deploying import Target
-from prismline_localstack.deployment.record import Release
-from prismline_localstack.errors import HarnessError
-from prismline_localstack.settings import REPOSITORY
+from prismline_cli.commands.options import AsJson, pairs
+from prismline_cli.output import ExitCode, console, fail, print_json, stderr
+from prismline_deploy import deploying, targets
+from prismline_deploy.change_sets import ChangeSet
+from prismline_deploy.deploying import Target
+from prismline_deploy.errors import DeployError
+from prismline_deploy.record import Release
 
 Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Only show what would change.")]
@@ -82,12 +79,14 @@ def _release(service: str, release: Release) -> dict[str, Any]:
 
 
 @contextmanager
-def _aws_errors() -> Iterator[None]:
-    with harness_errors():
-        try:
-            yield
-        except (ClientError, BotoCoreError) as error:
-            raise HarnessError(f"AWS refused: {error}") from error
+def _one_sentence() -> Iterator[None]:
+    """End the command with a sentence if the block fails at the deployment or at AWS."""
+    try:
+        yield
+    except DeployError as error:
+        fail(str(error), ExitCode.UNREACHABLE)
+    except (ClientError, BotoCoreError) as error:
+        fail(f"AWS refused: {error}", ExitCode.UNREACHABLE)
 
 
 def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) -> None:
@@ -101,7 +100,7 @@ def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) 
         console.print(f"{release['service']} {release['version']} is deployed: {release['image']}")
 
 
-def deploy(
+def _deploy(
     environment: Environment,
     service: Annotated[
         list[str] | None, typer.Option(help="Only this service, or platform; may be repeated.", show_default="all")
@@ -110,19 +109,19 @@ def deploy(
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the templates that declare it.")
     ] = None,
-    root: Annotated[Path, typer.Option(help="The checkout to deploy.")] = REPOSITORY,
+    root: Annotated[Path, typer.Option(help="The checkout to deploy.", show_default="the current folder")] = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Deploy platform and services: build images, show and execute a change set for each stack."""
     shown = _Shown(execute=not plan, quiet=as_json)
-    with _aws_errors():
+    with _one_sentence():
         target = targets.find_target(environment, pairs(parameter or []))
         with stderr.status("Deploying ..."):
             deployed = deploying.deploy(target, root.absolute(), shown, service)
         _done(target, shown, list(deployed), as_json=as_json)
 
 
-def rollback(
+def _rollback(
     environment: Environment,
     service: Annotated[str, typer.Option(help="The service to roll back.")],
     plan: PlanOnly = False,
@@ -130,7 +129,7 @@ def rollback(
 ) -> None:
     """Restore the previous release of a service. Queues and tables are not changed."""
     shown = _Shown(execute=not plan, quiet=as_json)
-    with _aws_errors():
+    with _one_sentence():
         target = targets.find_target(environment, {})
         with stderr.status("Rolling back ..."):
             restored = deploying.rollback(target, service, shown)
@@ -138,6 +137,6 @@ def rollback(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to `app`."""
-    for command in (deploy, rollback):
-        app.command()(command)
+    """Add the commands to `app`: the entry point of this distribution in the group `prismline.commands`."""
+    app.command("deploy")(_deploy)
+    app.command("rollback")(_rollback)

@@ -31,26 +31,26 @@ class Release(BaseModel, frozen=True):
         return self.code.get("ImageUri", "")
 
 
-class Deployed(Release):
-    """The release of a service that is deployed now."""
+class ReleaseHistory(Release):
+    """The release of a service that is deployed now, and those before it."""
 
     #: The previous releases, the latest first.
     previous: list[Release] = []
     #: Short names of the functions of its stack. A rollback keeps the stack's template, and so its functions.
     functions: list[str] = []
 
-    def replaced_by(self, release: Release, functions: list[str]) -> Deployed:
+    def replaced_by(self, release: Release, functions: list[str]) -> ReleaseHistory:
         """The record after another release was deployed. If it is the same release, the history stays unchanged."""
         if (self.version, self.code) == (release.version, release.code):
             return self.model_copy(update={"functions": functions})
         before = Release(version=self.version, code=self.code, deployed_at=self.deployed_at)
-        return Deployed(**dict(release), previous=[before, *self.previous][:REMEMBERED], functions=functions)
+        return ReleaseHistory(**dict(release), previous=[before, *self.previous][:REMEMBERED], functions=functions)
 
-    def rolled_back(self, deployed_at: str) -> Deployed:
+    def rolled_back(self, deployed_at: str) -> ReleaseHistory:
         """The record after the previous release was restored. There must be one."""
         before, *earlier = self.previous
         restored = before.model_copy(update={"deployed_at": deployed_at})
-        return Deployed(**dict(restored), previous=earlier, functions=self.functions)
+        return ReleaseHistory(**dict(restored), previous=earlier, functions=self.functions)
 
 
 class Record:
@@ -63,21 +63,21 @@ class Record:
     def _name(self, service: str) -> str:
         return DEPLOYED_PARAMETERS.format(environment=self._environment, service=service)
 
-    def get(self, service: str) -> Deployed | None:
+    def get(self, service: str) -> ReleaseHistory | None:
         """The record of a service. None if there is none."""
         try:
             found = self._ssm.get_parameter(Name=self._name(service))
         except self._ssm.exceptions.ParameterNotFound:
             return None
-        return Deployed.model_validate_json(found["Parameter"]["Value"])
+        return ReleaseHistory.model_validate_json(found["Parameter"]["Value"])
 
-    def put(self, service: str, deployed: Deployed) -> None:
+    def put(self, service: str, history: ReleaseHistory) -> None:
         """Write the record of a service."""
         self._ssm.put_parameter(
-            Name=self._name(service), Value=deployed.model_dump_json(), Type="String", Overwrite=True
+            Name=self._name(service), Value=history.model_dump_json(), Type="String", Overwrite=True
         )
 
 
-def first(release: Release, functions: list[str]) -> Deployed:
+def first(release: Release, functions: list[str]) -> ReleaseHistory:
     """The record after the first deployment of a service."""
-    return Deployed(**dict(release), functions=functions)
+    return ReleaseHistory(**dict(release), functions=functions)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from prismline_contracts.base import timestamp
-from prismline_localstack.deploy import upload_state_machines
-from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
-from prismline_localstack.deployment.containers import version_of
-from prismline_localstack.deployment.order import deployment_order, function_names, parse, stacks_of
-from prismline_localstack.deployment.record import Deployed, Record, Release, first
-from prismline_localstack.errors import HarnessError
+from prismline_deploy.change_sets import ChangeSet, Stacks
+from prismline_deploy.containers import version_of
+from prismline_deploy.errors import DeployError
+from prismline_deploy.order import deployment_order, function_names, parse, stacks_of
+from prismline_deploy.record import Record, Release, ReleaseHistory, first
+from prismline_deploy.state_machines import upload_state_machines
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -68,19 +68,19 @@ def deploy(
     If `show` refuses the change set of a new platform, the function returns at once: the services' change sets would
     import exports that do not exist.
 
-    Returns the outputs of the stacks that were deployed, by their short names. Raises HarnessError for a service that
+    Returns the outputs of the stacks that were deployed, by their short names. Raises DeployError for a service that
     does not exist, for stacks that need each other, and with the reason of the first resource that failed.
     """
     paths = stacks_of(root)
     if sparse := not paths[PLATFORM].exists():
         del paths[PLATFORM]
     if sparse and (services is None or PLATFORM in services or not paths):
-        raise HarnessError(
+        raise DeployError(
             f"{root} is not a full checkout of Prismline: it has no platform/template.yaml. From a sparse one, name"
             " the services to deploy."
         )
     if unknown := sorted(set(services or ()) - paths.keys()):
-        raise HarnessError(f"There is no service {', '.join(unknown)}. The names are {', '.join(paths)}.")
+        raise DeployError(f"There is no service {', '.join(unknown)}. The names are {', '.join(paths)}.")
     templates = {name: parse(path.read_text()) for name, path in paths.items()}
     order = deployment_order(templates, sparse=sparse)
     outputs: dict[str, dict[str, str]] = {}
@@ -117,20 +117,20 @@ def _remember(target: Target, service: str, release: Release, functions: list[st
     target.record.put(service, first(release, functions) if before is None else before.replaced_by(release, functions))
 
 
-def rollback(target: Target, service: str, show: Show) -> Deployed | None:
+def rollback(target: Target, service: str, show: Show) -> ReleaseHistory | None:
     """Restore the previous release of a service. Return it, or None if `show` refuses the change set.
 
-    The stack keeps its template and its other parameters: only code changes. Raises HarnessError, without any change,
+    The stack keeps its template and its other parameters: only code changes. Raises DeployError, without any change,
     if no previous release is recorded, or if the change set changes more than code.
     """
     present = target.record.get(service)
     if present is None or not present.previous:
-        raise HarnessError(f"No previous release of {service} is recorded in {target.environment}.")
+        raise DeployError(f"No previous release of {service} is recorded in {target.environment}.")
     planned = target.stacks.plan(target.stack(service), present.previous[0].code)
     touched = [change.resource for change in planned.changes if not change.type.startswith(CODE_TYPES)]
     if touched:
         target.stacks.discard(planned)
-        raise HarnessError(f"The rollback of {service} would change more than code: {', '.join(touched)}.")
+        raise DeployError(f"The rollback of {service} would change more than code: {', '.join(touched)}.")
     if not show(planned):
         target.stacks.discard(planned)
         return None

@@ -9,9 +9,9 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from prismline_localstack.deployment.bill import bill_of
-from prismline_localstack.deployment.containers import PLATFORM, version_of
-from prismline_localstack.deployment.order import parse
+from prismline_deploy.bill import bill_of
+from prismline_deploy.containers import PLATFORM, version_of
+from prismline_deploy.order import parse
 from prismline_localstack.settings import REPOSITORY
 
 SERVICES = sorted(path.parent.name for path in REPOSITORY.glob("services/*/pyproject.toml"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, WaiterError
 
-from prismline_localstack.errors import HarnessError
-from prismline_localstack.settings import is_aws
+from prismline_deploy.endpoints import is_aws
+from prismline_deploy.errors import DeployError
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -74,17 +74,17 @@ class Stacks:
     def plan(self, stack: str, given: Mapping[str, str], template: str | None = None) -> ChangeSet:
         """Create a change set. Parameters that are not given, but declared, keep their values in the stack.
 
-        template: None keeps the template that the stack has. Raises HarnessError with CloudFormation's reason.
+        template: None keeps the template that the stack has. Raises DeployError with CloudFormation's reason.
         """
         new = self._without_remains(stack, STILLBORN_STATES) in {None, PLANNED}
         if template is None:
             if new:
-                raise HarnessError(f"There is no stack {stack}.")
+                raise DeployError(f"There is no stack {stack}.")
             body: dict[str, Any] = {"UsePreviousTemplate": True}
             summary = self._cloudformation.get_template_summary(StackName=stack)
         else:
             if len(template.encode()) > TEMPLATE_BYTES:
-                raise HarnessError(f"The template of {stack} is longer than {TEMPLATE_BYTES} bytes.")
+                raise DeployError(f"The template of {stack} is longer than {TEMPLATE_BYTES} bytes.")
             body = {"TemplateBody": template}
             summary = self._cloudformation.get_template_summary(TemplateBody=template)
         held = {} if new else self.parameters(stack)
@@ -116,12 +116,12 @@ class Stacks:
             self._cloudformation.delete_change_set(StackName=stack, ChangeSetName=name)
             if any(text in reason for text in NO_CHANGES):
                 return ChangeSet(stack, name, new, [])
-            raise HarnessError(f"CloudFormation refused the change of stack {stack}: {reason}") from error
+            raise DeployError(f"CloudFormation refused the change of stack {stack}: {reason}") from error
         pages = self._cloudformation.get_paginator("describe_change_set").paginate(StackName=stack, ChangeSetName=name)
         return ChangeSet(stack, name, new, [Change.of(each) for page in pages for each in page.get("Changes", [])])
 
     def execute(self, planned: ChangeSet) -> None:
-        """Execute a change set and wait. Raises HarnessError with the first resource that failed, and its reason."""
+        """Execute a change set and wait. Raises DeployError with the first resource that failed, and its reason."""
         if not planned.changes and not planned.new:
             return
         self._cloudformation.execute_change_set(StackName=planned.stack, ChangeSetName=planned.name)
@@ -130,7 +130,7 @@ class Stacks:
     def put(self, stack: str, given: Mapping[str, str], template: str) -> dict[str, str]:
         """Create or update a stack without a change set, wait, and return its outputs.
 
-        Parameters that are not given get their defaults. Raises HarnessError as `execute` does.
+        Parameters that are not given get their defaults. Raises DeployError as `execute` does.
         """
         # Not ValidateTemplate: it refuses types that an emulator lacks, even if a condition excludes the resource.
         summary = self._cloudformation.get_template_summary(TemplateBody=template)
@@ -162,7 +162,7 @@ class Stacks:
         try:
             waiter.wait(StackName=stack, WaiterConfig=self._waiting)
         except WaiterError as error:
-            raise HarnessError(f"The stack {stack} was not deployed: {self._failure(stack)}") from error
+            raise DeployError(f"The stack {stack} was not deployed: {self._failure(stack)}") from error
 
     def discard(self, planned: ChangeSet) -> None:
         """Delete a change set. If the stack is new, also delete the empty stack that CloudFormation created for it."""

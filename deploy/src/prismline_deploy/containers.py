@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from prismline_localstack.errors import HarnessError
+from prismline_deploy.errors import DeployError
 
 #: Runs a container engine's command, with a text for its standard input.
 Engine = Callable[[Sequence[str], str | None], None]
@@ -20,14 +20,14 @@ PLATFORM = "linux/amd64"
 
 
 def docker(arguments: Sequence[str], text: str | None = None) -> None:
-    """Run `docker`. Raises HarnessError if it is not installed, or if it fails, with the last line of its output."""
+    """Run `docker`. Raises DeployError if it is not installed, or if it fails, with the last line of its output."""
     try:
         subprocess.run(["docker", *arguments], input=text, text=True, check=True, capture_output=True)
     except FileNotFoundError as error:
-        raise HarnessError("Images are built with docker, which is not installed here.") from error
+        raise DeployError("Images are built with docker, which is not installed here.") from error
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout or "").strip().splitlines()
-        raise HarnessError(f"docker {arguments[0]} failed: {said[-1] if said else 'it gave no reason'}") from error
+        raise DeployError(f"docker {arguments[0]} failed: {said[-1] if said else 'it gave no reason'}") from error
 
 
 class ContainerImages:
@@ -57,7 +57,7 @@ class ContainerImages:
             self._engine(["push", name], None)
             digest = self._digest(repository, tag)
         if digest is None:
-            raise HarnessError(f"The image {place}:{tag} was pushed, but ECR does not have it.")
+            raise DeployError(f"The image {place}:{tag} was pushed, but ECR does not have it.")
         return f"{place}@{digest}"
 
     def _place(self, repository: str) -> str:
@@ -88,10 +88,10 @@ class ContainerImages:
 
 
 def version_of(root: Path, service: str) -> str:
-    """The version of a service. Raises HarnessError if there is no such service."""
+    """The version of a service. Raises DeployError if there is no such service."""
     project = root / "services" / service / "pyproject.toml"
     if not project.exists():
-        raise HarnessError(f"There is no {project}.")
+        raise DeployError(f"There is no {project}.")
     version: str = tomllib.loads(project.read_text())["project"]["version"]
     return version
 

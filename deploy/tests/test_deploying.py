@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
-from prismline_localstack.deployment.containers import ContainerImages
-from prismline_localstack.deployment.deploying import Target, deploy, rollback
-from prismline_localstack.deployment.record import REMEMBERED, Deployed, Record, Release
-from prismline_localstack.errors import HarnessError
+from prismline_deploy.change_sets import ChangeSet, Stacks
+from prismline_deploy.containers import ContainerImages
+from prismline_deploy.deploying import Target, deploy, rollback
+from prismline_deploy.errors import DeployError
+from prismline_deploy.record import REMEMBERED, Record, Release, ReleaseHistory
 from prismline_localstack.functions.images import FolderImages
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.state import make_client
@@ -79,7 +79,7 @@ class DeploymentWorld:
         self.shown = []
         deploy(self.target, self.root, self.show(execute=execute), services or None)
 
-    def rollback(self, *, execute: bool = True) -> Deployed | None:
+    def rollback(self, *, execute: bool = True) -> ReleaseHistory | None:
         self.shown = []
         return rollback(self.target, "echo", self.show(execute=execute))
 
@@ -90,7 +90,7 @@ class DeploymentWorld:
         """The changes that were shown: actions and resources of each stack."""
         return [[(change.action, change.resource) for change in planned.changes] for planned in self.shown]
 
-    def deployed(self) -> Deployed:
+    def deployed(self) -> ReleaseHistory:
         found = self.target.record.get("echo")
         assert found is not None
         return found
@@ -163,7 +163,7 @@ def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameter
     assert world.retention() == kept
     assert world.rollback() is not None
     assert (world.deployed().version, world.image()) == ("1.0.0", first)
-    with pytest.raises(HarnessError, match="No previous release of echo is recorded"):
+    with pytest.raises(DeployError, match="No previous release of echo is recorded"):
         world.rollback()
 
 
@@ -173,7 +173,7 @@ def test_a_rollback_that_would_change_a_queue_is_refused(world: DeploymentWorld)
     world.change("1.1.0")
     world.deploy()
     image = world.image()
-    with pytest.raises(HarnessError, match="would change more than code: Queue"):
+    with pytest.raises(DeployError, match="would change more than code: Queue"):
         world.rollback()
     assert (world.image(), world.deployed().version) == (image, "1.1.0")
     world.change("1.2.0")
@@ -186,7 +186,7 @@ def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: D
     world.change("1.1.0")
     alarm = 'Alarm: {Type: AWS::CloudWatch::Alarm, Properties: {Metrics: [{Id: m, Expression: "1"}]}}'
     (world.service / "template.yaml").write_text(TEMPLATE.replace("Outputs:", f"  {alarm}\nOutputs:"))
-    with pytest.raises(HarnessError, match=rf"{world.target.stack('echo')} was not deployed: Alarm \(AWS::CloudWatch"):
+    with pytest.raises(DeployError, match=rf"{world.target.stack('echo')} was not deployed: Alarm \(AWS::CloudWatch"):
         world.deploy("echo")
     assert (world.deployed().version, world.image()) == ("1.0.0", image)
 
@@ -194,20 +194,20 @@ def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: D
 def test_a_stack_with_an_unsatisfied_import_is_refused_before_anything_changes(world: DeploymentWorld) -> None:
     template = TEMPLATE.replace("-RunsTable", "-NoTable")
     (world.service / "template.yaml").write_text(template)
-    with pytest.raises(HarnessError, match=r"The stack echo needs export .*-NoTable, which no stack creates"):
+    with pytest.raises(DeployError, match=r"The stack echo needs export .*-NoTable, which no stack creates"):
         world.deploy()
     assert world.target.stacks.state(world.target.stack("platform")) is None
 
 
 def test_unknown_services_and_folders_without_a_checkout_are_refused(world: DeploymentWorld, tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match=r"There is no service nope\. The names are platform, echo"):
+    with pytest.raises(DeployError, match=r"There is no service nope\. The names are platform, echo"):
         world.deploy("nope")
-    with pytest.raises(HarnessError, match="is not a full checkout of Prismline"):
+    with pytest.raises(DeployError, match="is not a full checkout of Prismline"):
         deploy(world.target, tmp_path / "empty", world.show(execute=True))
 
 
 def test_a_few_releases_are_remembered() -> None:
-    deployed = Deployed(version="0", code={"ImageUri": "0"}, deployed_at="t")
+    deployed = ReleaseHistory(version="0", code={"ImageUri": "0"}, deployed_at="t")
     for number in range(1, 9):
         release = Release(version=str(number), code={"ImageUri": str(number)}, deployed_at="t")
         deployed = deployed.replaced_by(release, [])
@@ -250,5 +250,5 @@ def test_a_sparse_checkout_deploys_its_service_alone(world: DeploymentWorld) -> 
     world.change("1.1.0")
     world.deploy("echo")
     assert world.deployed().version == "1.1.0"
-    with pytest.raises(HarnessError, match="From a sparse one, name the services to deploy"):
+    with pytest.raises(DeployError, match="From a sparse one, name the services to deploy"):
         world.deploy()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from prismline_localstack.deployment.order import deployment_order, parse, stacks_of
-from prismline_localstack.errors import HarnessError
+from prismline_deploy.errors import DeployError
+from prismline_deploy.order import deployment_order, parse, stacks_of
 from prismline_localstack.settings import REPOSITORY
 
 PRODUCER = """
@@ -44,7 +44,7 @@ def test_a_stack_comes_after_the_stack_that_it_needs(consumer: str) -> None:
 
 def test_a_stack_whose_need_no_stack_satisfies_is_named() -> None:
     with pytest.raises(
-        HarnessError, match=r"The stack a needs export prismline-\$\{Environment\}-Table, which no stack creates"
+        DeployError, match=r"The stack a needs export prismline-\$\{Environment\}-Table, which no stack creates"
     ):
         deployment_order({"a": parse(CONSUMERS["an import"]), "b": parse(SELF_SUFFICIENT)})
 
@@ -57,7 +57,7 @@ def test_stacks_that_need_each_other_are_named() -> None:
         "a": parse(PRODUCER + '  Copy: {Value: !ImportValue {"Fn::Sub": "prismline-${Environment}-Other"}}\n'),
         "b": parse(other),
     }
-    with pytest.raises(HarnessError, match=r"need each other: (a -> b -> a|b -> a -> b)"):
+    with pytest.raises(DeployError, match=r"need each other: (a -> b -> a|b -> a -> b)"):
         deployment_order(templates)
 
 
