@@ -54,7 +54,7 @@ class TaskCalls:
         self.ledger, self.run, self.shard_count = ledger, run, shard_count
 
     def add(self) -> None:
-        by_shard = self.ledger.add_tasks(self.run, 0, [f"https://example.org/{n}" for n in range(N)])
+        by_shard = self.ledger.add_tasks(self.run, 0, [f"https://example.org/{n}" for n in range(N)]).ids
         self.totals = [len(by_shard.get(shard, [])) for shard in range(self.run.shard_count)]
 
     def close(self) -> None:

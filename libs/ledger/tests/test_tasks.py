@@ -53,7 +53,7 @@ class Tasks:
         return self.ledger.run(self.opened.run_id)
 
     def split(self, n: int = N) -> list[TaskItem]:
-        by_shard = self.ledger.add_tasks(self.opened, 0, sources(n))
+        by_shard = self.ledger.add_tasks(self.opened, 0, sources(n)).ids
         totals = [len(by_shard.get(shard, [])) for shard in range(self.opened.shard_count)]
         self.ledger.set_task_total(self.opened.run_id, totals)
         self.ledger.latch(self.opened.run_id)
@@ -78,7 +78,7 @@ def new(ledger: Ledger, new_run_id: Callable[[], str]) -> Callable[[int], Tasks]
 def test_tasks_are_in_the_partitions_that_follow_from_their_ids(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)
     run_id = tasks.opened.run_id
-    by_shard = tasks.ledger.add_tasks(tasks.opened, 100, sources())
+    by_shard = tasks.ledger.add_tasks(tasks.opened, 100, sources()).ids
     assert [
         name for names in by_shard.values() for name in names if by_shard[shard_of(name, shard_count)] is not names
     ] == []
@@ -96,10 +96,25 @@ def test_tasks_that_are_added_again_stay_as_they_are(new: Callable[[int], Tasks]
     tasks = new(shard_count)
     first = tasks.split()
     tasks.complete(first[:30])
+    (begun,) = tasks.ledger.start_tasks(tasks.opened, [first[30]])
     before = tasks.all()
     again = tasks.ledger.add_tasks(tasks.opened, 0, ["https://example.com/other"] * N)
-    assert sum(map(len, again.values())) == N
+    assert sum(map(len, again.ids.values())) == N
     assert tasks.all() == before
+    left = {task.task_id for task in first[30:]} - {begun.task_id}
+    assert {name for names in again.to_send.values() for name in names} == left
+
+
+@SHARDS
+@pytest.mark.parametrize("there", [slice(0, 5), slice(5, 9)])
+def test_the_missing_tasks_of_a_block_are_added(new: Callable[[int], Tasks], shard_count: int, there: slice) -> None:
+    tasks = new(shard_count)
+    tasks.ledger.add_tasks(tasks.opened, there.start, sources()[there])
+    tasks.ledger.start_tasks(tasks.opened, tasks.all())
+    added = tasks.ledger.add_tasks(tasks.opened, 0, sources())
+    assert [task.source for task in tasks.all()] == sources()
+    assert sum(map(len, added.ids.values())) == N
+    assert sum(map(len, added.to_send.values())) == N - (there.stop - there.start)
 
 
 @SHARDS
@@ -209,7 +224,7 @@ def test_a_late_success_while_the_run_drains_is_in_the_sums(
         raise DiedError
 
     tasks = new(4)
-    by_shard = tasks.ledger.add_tasks(tasks.opened, 0, sources())
+    by_shard = tasks.ledger.add_tasks(tasks.opened, 0, sources()).ids
     tasks.ledger.set_task_total(tasks.opened.run_id, [len(by_shard[shard]) for shard in range(4)])
     items = tasks.all()
     tasks.fail(items)

@@ -223,7 +223,8 @@ class TestPages:
         job = acme.post("/jobs", urls_job() | {"async": True}, expect=202)
         run_id = job["run"]["run_id"]
         run = world.open_run(job, shard_count=4)
-        there = {name for ids in world.deps.ledger.add_tasks(run, 0, ["https://e.org"] * 200).values() for name in ids}
+        added = world.deps.ledger.add_tasks(run, 0, ["https://e.org"] * 200)
+        there = {name for ids in added.ids.values() for name in ids}
         seen, cursor, index = [], None, 200
         while True:
             page = acme.get(f"/runs/{run_id}/tasks", limit=30, **({"cursor": cursor} if cursor else {}))

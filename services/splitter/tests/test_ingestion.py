@@ -17,6 +17,7 @@ from prismline_contracts.commands import Queue, run_queue_name
 from prismline_contracts.delivery import LIMITS
 from prismline_contracts.jobs import job_run_key, rejects_key
 from prismline_contracts.tasks import partition, shard_of, task_id
+from prismline_ledger import NewRun
 from prismline_ledger.testing import ingest_run
 from prismline_splitter import ingestion
 
@@ -419,6 +420,21 @@ def test_the_tasks_of_a_closed_job_have_the_indices_that_its_batches_reserved(
         assert not world.split(RUN, KEY)
     assert world.split(RUN, KEY)
     assert_ingested(world, urls, queue=own_queue(world))
+
+
+def test_the_close_of_an_open_job_sends_only_tasks_that_no_worker_has_begun(world: SplitterWorld) -> None:
+    urls = list(put_batches(world, [30, 30]))
+    new = NewRun(run_id=RUN, survey="pages", job_id="job", workload="urls", unit="task", shard_count=4)
+    run = world.ledger.open_run(new)
+    world.ledger.add_tasks(run, 0, urls[:30])
+    world.end_tasks(RUN)
+    world.ledger.add_tasks(run, 30, urls[30:58])
+    world.ledger.start_tasks(run, [task for task in world.tasks(RUN) if task.index >= 30])
+    world.put_urls(batches={"prefix": "jobs/job/batches/", "count": len(urls)})
+    assert world.split(RUN, KEY)
+    sent = sorted(name for message in world.task_messages(own_queue(world)) for name in message.task_ids)
+    assert sent == sorted(task_id(RUN, index) for index in (58, 59))
+    assert world.ledger.run(RUN).chunks_total == 60
 
 
 @pytest.mark.parametrize("only", ["all", "failed"])

@@ -6,11 +6,12 @@ from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
 from prismline_ledger.repeated_errors import RepeatedError
 from prismline_ledger.splitting import NewChunk, NewRun
-from prismline_ledger.tasks import GivenBackTask, TaskEnding, TaskPage, TasksEnded
+from prismline_ledger.tasks import AddedTasks, GivenBackTask, TaskEnding, TaskPage, TasksEnded
 from prismline_ledger.transitions import Costs, Counts, Finished, Outcome, Skipped, Started, truncate
 
 __all__ = [
     "COUNTERS",
+    "AddedTasks",
     "ChunkPage",
     "Costs",
     "Counts",

@@ -87,6 +87,16 @@ class TasksEnded:
 
 
 @dataclass(frozen=True)
+class AddedTasks:
+    """What `add_tasks` did: ids by shard, in the order of the sources."""
+
+    #: All tasks of the call, whether they were there before or not.
+    ids: dict[int, list[str]]
+    #: Those of them at which no attempt has begun. They may have no message yet.
+    to_send: dict[int, list[str]]
+
+
+@dataclass(frozen=True)
 class TaskPage:
     """Some tasks of a shard in the order of their ids."""
 
@@ -100,31 +110,39 @@ class Tasks(Splitting):
 
     # ---- ingestion
 
-    def add_tasks(self, run: RunItem, first_index: int, sources: Sequence[str]) -> dict[int, list[str]]:
+    def add_tasks(self, run: RunItem, first_index: int, sources: Sequence[str]) -> AddedTasks:
         """Create the items of tasks, PENDING. Existing items stay unchanged, whatever their status is.
 
-        Return the ids of all of them by shard, in the order of `sources`.
+        If the first task is there, an earlier call has written most of them: they are read, and only those that are
+        missing are written. A task at which an attempt has begun was sent before, so the caller need not send it.
         """
         created_at, by_shard = self._clock(), dict[int, list[str]]()
-        items = []
+        items: dict[str, dict[str, Any]] = {}
         for index, source in enumerate(sources, first_index):
             name = task_id(run.run_id, index)
             shard = shard_of(name, run.shard_count)
             by_shard.setdefault(shard, []).append(name)
-            items.append(
-                {
-                    "PK": partition(run.run_id, shard, run.shard_count),
-                    "SK": TASK_SK_PREFIX + name,
-                    "index": index,
-                    "source": source,
-                    "status": TaskStatus.PENDING.value,
-                    "created_at": created_at,
-                    "attempts": 0,
-                    "interruptions": 0,
-                }
-            )
-        self._table.create_each(items, key="PK")
-        return by_shard
+            items[name] = {
+                "PK": partition(run.run_id, shard, run.shard_count),
+                "SK": TASK_SK_PREFIX + name,
+                "index": index,
+                "source": source,
+                "status": TaskStatus.PENDING.value,
+                "created_at": created_at,
+                "attempts": 0,
+                "interruptions": 0,
+            }
+        first = next(iter(items), None)
+        known = self.read_tasks(run, items) if first is not None and self.task(run, first) is not None else {}
+        missing = [name for name in items if name not in known]
+        created = self._table.create_each([items[name] for name in missing], key="PK")
+        known |= self.read_tasks(run, [name for name, new in zip(missing, created, strict=True) if not new])
+        to_send = {
+            shard: unsent
+            for shard, names in by_shard.items()
+            if (unsent := [name for name in names if name not in known or not _has_begun(known[name])])
+        }
+        return AddedTasks(by_shard, to_send)
 
     def checkpoint(
         self, run: RunItem, checkpoint: str, *, n_rejected: int | None = None, rejects_key: str | None = None
@@ -379,6 +397,11 @@ class Tasks(Splitting):
         """The current tasks, without those for which no attempt may begin."""
         now = self.read_tasks(run, [task.task_id for task in tasks])
         return [task for task in now.values() if task.state in ALLOWED_FROM[TaskStatus.IN_PROGRESS]]
+
+
+def _has_begun(task: TaskItem) -> bool:
+    """Whether an attempt at the task has begun, or it has ended without one."""
+    return task.attempts > 0 or task.state is not TaskStatus.PENDING
 
 
 def _key(run: RunItem, name: str) -> dict[str, str]:

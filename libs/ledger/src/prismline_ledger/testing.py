@@ -120,7 +120,7 @@ def ingest_run(
     """
     opened = {"survey": "pages", "job_id": "j", "workload": "urls", "params": None, "traceparent": None} | fields
     run = ledger.open_run(NewRun(run_id=run_id, unit="task", shard_count=shard_count, **opened))
-    added = ledger.add_tasks(run, 0, sources)
+    added = ledger.add_tasks(run, 0, sources).ids
     by_shard = {shard: added.get(shard, []) for shard in range(shard_count)}
     ledger.set_task_total(run_id, [len(names) for names in by_shard.values()])
     if latch:

@@ -321,7 +321,10 @@ def open_task_run(
 def add_tasks(
     job: JobItem, run: RunItem, first_index: int, urls: Sequence[str], deps: Dependencies, *, total: int | None = None
 ) -> list[Envelope]:
-    """Write the items of tasks, and set the run's total if it is known. Return the messages that enqueue them."""
+    """Write the items of tasks, and set the run's total if it is known. Return the messages that enqueue them.
+
+    A task at which an attempt has begun was enqueued by an earlier request.
+    """
     added = deps.ledger.add_tasks(run, first_index, urls)
     fault_point("api.tasks_added", run_id=run.run_id)
     if total is not None:
@@ -329,7 +332,7 @@ def add_tasks(
         fault_point("api.total_set", run_id=run.run_id)
     return [
         deps.transport.wrap(TasksProcess.of(run, batch, job.bucket), traceparent=job.traceparent, key=(batch[0],))
-        for _, ids in sorted(added.items())
+        for _, ids in sorted(added.to_send.items())
         for batch in batches(ids, TASKS_PER_MESSAGE)
     ]
 

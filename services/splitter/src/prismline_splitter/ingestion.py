@@ -112,12 +112,14 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
     for block in source.blocks(checkpoint.cursor, checkpoint.next_index, size):
         added = ledger.add_tasks(run, block.first_index, block.sources)
         fault_point("ingest.tasks_written", run_id=run.run_id)
-        deps.transport.send(task_queue_of(run, deps.transport.environment), messages_of(command, run, added, deps))
+        deps.transport.send(
+            task_queue_of(run, deps.transport.environment), messages_of(command, run, added.to_send, deps)
+        )
         fault_point("ingest.messages_sent", run_id=run.run_id)
         if block.rejects:
             bucket.write(_part_key(command, checkpoint.reject_parts), _lines_of(block.rejects))
             fault_point("ingest.rejects_written", run_id=run.run_id)
-        checkpoint = checkpoint.after(block, added)
+        checkpoint = checkpoint.after(block, added.ids)
         run = _recorded(run, checkpoint, deps)
         fault_point("ingest.checkpointed", run_id=run.run_id)
         if _over(run):
@@ -172,7 +174,7 @@ def messages_of(
     added: Mapping[int, list[str]],
     deps: Dependencies,
 ) -> Iterator[Envelope]:
-    """The messages for new tasks, whose ids are grouped by shard. Those of one shard hold about equally many tasks."""
+    """The messages for tasks, whose ids are grouped by shard. Those of one shard hold about equally many tasks."""
     for _, ids in sorted(added.items()):
         for part in _parts(ids):
             process = TasksProcess.of(run, part, command.bucket)
