@@ -149,6 +149,16 @@ class ExportWorld:
         assert item is not None
         return item
 
+    def begun(self, run_id: str) -> bool:
+        """Whether the export of the run has begun its upload."""
+        item = self.deps.exports.get(run_id, EXPORT_ID)
+        return item is not None and item.upload_id is not None
+
+    def archived(self, run_id: str) -> bool:
+        """Whether the export of the run is complete."""
+        item = self.deps.exports.get(run_id, EXPORT_ID)
+        return item is not None and item.status == "COMPLETED"
+
     def said(self) -> list[dict[str, Any]]:
         """The events published since the last call: their data with id and type."""
         events = drained(self.sqs, self.ear, wait_seconds=1)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,13 +23,14 @@ from prismline_contracts.base import chunk_id
 from prismline_contracts.captions import caption_key
 from prismline_contracts.decomposition import MetadataKey, arrow_schema
 from prismline_contracts.events import ExportRequested
-from prismline_contracts.jobs import export_object_key
+from prismline_contracts.jobs import export_key, export_object_key, jobs_table_name
 from prismline_contracts.objects import output_key
 from prismline_contracts.tasks import task_address
 from prismline_exporter import exporting, objects, parquet_file, zip_archive
 from prismline_exporter.exports import LeaseLostError
 from prismline_ledger import NewChunk, Outcome, Started
 from prismline_ledger.testing import split_run
+from prismline_localstack.waiting import wait_until
 
 pytestmark = pytest.mark.emulator
 
@@ -258,6 +265,50 @@ def test_an_export_of_a_run_that_does_not_exist_fails(world: ExportWorld) -> Non
     assert world.handle() == []
     (said,) = world.said()
     assert said["error"] == "There is no run nobody in the ledger."
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_the_deletion_of_a_job_during_its_export_leaves_no_export_behind(
+    world: ExportWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.run_of_tasks(BODIES)
+
+    def delete(name: str, *, part: str = "", **_: str) -> None:
+        if name == "export.part_uploaded" and part == "2":
+            list(world.ledger.delete_run(run))
+            jobs = jobs_table_name(world.environment)
+            key = {name: {"S": value} for name, value in export_key(RUN_ID, EXPORT_ID).items()}
+            boto3.client("dynamodb").delete_item(TableName=jobs, Key=key)
+
+    monkeypatch.setattr(exporting, "fault_point", delete)
+    world.request()
+    assert len(world.handle() or ()) == 1, "the message is left"
+    world.request()
+    assert world.handle() == []
+    assert world.deps.exports.get(RUN_ID, EXPORT_ID) is None
+    assert {said["error"] for said in world.said()} == {f"There is no run {RUN_ID} in the ledger."}
+
+
+def test_a_long_export_holds_up_no_other_one_of_its_process(world: ExportWorld, tmp_path: Path) -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    (process,) = project["tool"]["prismline"]["processes"]
+    options = ["--batch-size", str(process["batch_size"]), "--parallel", str(process.get("parallel", 1))]
+    faults = tmp_path / "faults.json"
+    hang = {"point": "export.part_uploaded", "where": {"run_id": "long"}, "action": "hang", "seconds": 60}
+    faults.write_text(json.dumps([hang]))
+    for run_id in ("long", "short"):
+        world.run_of_tasks([b"x"], run_id=run_id)
+    environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults)}
+    command = [sys.executable, "-m", "prismline_runtime", "--queue", "exports", *options, process["handler"]]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as exporter:
+        try:
+            world.request("long")
+            assert wait_until(lambda: world.begun("long"), 30)
+            world.request("short")
+            assert wait_until(lambda: world.archived("short"), 30)
+            assert not world.archived("long")
+        finally:
+            exporter.kill()
 
 
 @pytest.mark.usefixtures("small_parts")

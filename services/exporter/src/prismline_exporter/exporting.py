@@ -59,8 +59,13 @@ class Writer(Protocol):
 
 def on_export_requested(request: ExportRequested, message: Message, deps: Dependencies) -> None:
     """Continue the export that `request` names, and send another message unless it is over."""
-    item = deps.exports.claim(request, uuid.uuid4().hex)
+    # If the run's job was deleted, so was its export: a new item would stay for ever.
+    there = deps.ledger.get_run(request.run_id) is not None
+    item = deps.exports.claim(request, uuid.uuid4().hex, create=there)
     with deps.logger.append_context_keys(export_id=request.export_id):
+        if item is None:
+            _say_completed(request, None, message, deps)
+            return
         if item.status not in ENDED:
             export = _Export(item, request, deps)
             deadline = message.delivery.deadline(deps.settings.export_margin_seconds)
@@ -87,17 +92,20 @@ def on_export_requested(request: ExportRequested, message: Message, deps: Depend
         deps.transport.send(Queue.EXPORTS, [again])
 
 
-def _say_completed(request: ExportRequested, item: ExportItem, message: Message, deps: Dependencies) -> None:
+def _say_completed(request: ExportRequested, item: ExportItem | None, message: Message, deps: Dependencies) -> None:
+    """Publish the end of an export. Without `item`, its run does not exist, or has been deleted with it."""
+    done = item if item is not None and item.status == "COMPLETED" else None
     completed = ExportCompleted(
         run_id=request.run_id,
         export_id=request.export_id,
-        key=item.key,
-        bytes=item.bytes if item.status == "COMPLETED" else None,
-        entries=item.entries if item.status == "COMPLETED" else None,
-        error=item.error,
+        key=item.key if item is not None else None,
+        bytes=done.bytes if done is not None else None,
+        entries=done.entries if done is not None else None,
+        error=item.error if item is not None else f"There is no run {request.run_id} in the ledger.",
     )
     deps.transport.publish_event(completed, traceparent=message.envelope.traceparent, key=(request.export_id,))
-    deps.logger.info("export_completed", extra={"entries": item.entries, "bytes": item.bytes, "error": item.error})
+    said = completed.model_dump(include={"entries", "bytes", "error"})
+    deps.logger.info("export_completed", extra=said)
 
 
 class _Export:

@@ -39,17 +39,17 @@ class Exports:
         item = self._table.get(export_key(run_id, export_id))
         return None if item is None else ExportItem.model_validate(item)
 
-    def claim(self, request: ExportRequested, owner: str) -> ExportItem:
-        """Take the lease of an export for `owner`, and create its item if there is none.
+    def claim(self, request: ExportRequested, owner: str, *, create: bool = True) -> ExportItem | None:
+        """Take the lease of an export for `owner`. If there is no item, create it, or without `create` return None.
 
         An export that has ended is returned unchanged. Raises LeaseLostError, with the seconds to wait, while the lease
         of another owner lasts.
         """
         moment = self._clock()
         free = Attr("leased_until").not_exists() | Attr("leased_until").lt(timestamp(moment))
-        going = Attr("PK").not_exists() | (
-            Attr("status").is_in(["PENDING", "RUNNING"]) & (Attr("owner").eq(owner) | free)
-        )
+        going: ConditionBase = Attr("status").is_in(["PENDING", "RUNNING"]) & (Attr("owner").eq(owner) | free)
+        if create:
+            going = Attr("PK").not_exists() | going
         given = {"tenant": request.tenant, "requested_by": request.requested_by}
         change = Change(
             {"status": "RUNNING", "owner": owner, **self._renewal()},
@@ -66,7 +66,7 @@ class Exports:
             return self._write(request.run_id, request.export_id, change)
         except RefusedError:
             found = self.get(request.run_id, request.export_id)
-            if found is not None and found.status in ENDED:
+            if (found is None and not create) or (found is not None and found.status in ENDED):
                 return found
             until = (found and found.leased_until) or timestamp(moment)
             left = (datetime.fromisoformat(until) - moment).total_seconds()
