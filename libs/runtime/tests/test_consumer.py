@@ -25,7 +25,7 @@ from prismline_runtime import (
     queue_handler,
     service_logger,
 )
-from prismline_runtime.consumer import Consumer, Polled, unfinished
+from prismline_runtime.consumer import Consumer, Polled, unfinished, work_of
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.settings import ConsumerSettings
 from prismline_runtime.transport import TOKEN_GONE_CODES
@@ -337,6 +337,32 @@ def test_a_small_queue_does_not_wait_behind_a_large_one(aws_env: dict[str, str],
     start(shared.name, handle, batch_size=1, more_queues=lambda: {large.name: 5})
     order = [got.get(timeout=20) for _ in range(8)]
     assert order.count("small") == 3
+
+
+def test_a_small_message_does_not_wait_for_as_many_large_ones(aws_env: dict[str, str], start: StartConsumer) -> None:
+    shared, large, got = make_queue(aws_env, "tasks"), make_queue(aws_env, "tasks-large"), queue.Queue[int]()
+
+    def message(n_tasks: int) -> str:
+        return json.dumps({"data": {"task_ids": [str(n) for n in range(n_tasks)]}})
+
+    large.send(*[message(100)] * 10)
+    for _ in range(2):
+        shared.send(*[message(1)] * 10)
+
+    def handle(event: Any, context: Any) -> None:
+        got.put(len(json.loads(event["Records"][0]["body"])["data"]["task_ids"]))
+
+    start(shared.name, handle, batch_size=1, more_queues=lambda: {large.name: 5})
+    order = [got.get(timeout=20) for _ in range(23)]
+    assert order.count(1) == 20, "a message with 100 tasks counts as much as 100 messages with one"
+
+
+@pytest.mark.parametrize(
+    ("body", "work"),
+    [("no JSON", 1), ("[]", 1), ('{"data": {"task_ids": null}}', 1), ('{"data": {"task_ids": ["a", "b"]}}', 2)],
+)
+def test_the_work_of_any_message_can_be_counted(body: str, work: int) -> None:
+    assert work_of(body) == work
 
 
 def test_the_consumer_continues_if_the_other_queues_cannot_be_listed(chunks: Queue, start: StartConsumer) -> None:

@@ -31,6 +31,29 @@ def test_each_queue_gets_its_share_and_none_waits_for_long(priorities: list[int]
         assert all(name in order[start : start + longest] for start in range(len(order) - longest))
 
 
+def test_small_messages_do_not_wait_behind_large_ones() -> None:
+    choice, work = QueueChoice(), {"shared": 1, "large": 100}
+    choice.offer(dict.fromkeys(work, 5))
+    done = Counter[str]()
+    for _ in range(1010):
+        name, _ = choice.next(0.0)
+        choice.had_messages(name, work[name])
+        done[name] += work[name]
+    assert abs(done["shared"] - done["large"]) <= 100
+
+
+def test_a_queue_that_was_empty_makes_up_for_nothing() -> None:
+    choice = QueueChoice()
+    choice.offer({"a": 5, "b": 5})
+    choice.was_empty("a", 0.0)
+    for _ in range(50):
+        assert choice.next(0.0)[0] == "b"
+        choice.had_messages("b", 100)
+    assert choice.next(REST_SECONDS)[0] == "a"
+    choice.had_messages("a", 100)
+    assert "b" in {choice.next(REST_SECONDS)[0] for _ in range(3)}
+
+
 def test_an_empty_queue_rests_while_others_have_messages() -> None:
     choice = QueueChoice()
     choice.offer({"a": 5, "b": 5})

@@ -14,6 +14,7 @@ timeout. A handler that changes the visibility of a message itself should return
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -165,7 +166,7 @@ class Consumer:
                 continue
             self._well_for(self._settings.wait_seconds)
             if messages := answer.get("Messages", []):
-                self._choice.had_messages(name)
+                self._choice.had_messages(name, sum(work_of(message["Body"]) for message in messages))
                 self._current = queue
                 self._invoke(messages)
             else:
@@ -297,6 +298,15 @@ class Consumer:
             yield
         except (ClientError, BotoCoreError) as error:
             self._logger.warning(event, extra={"queue": self._current.name, "reason": str(error)})
+
+
+def work_of(body: str) -> int:
+    """The number of units of work in a message: the tasks that it names, or 1."""
+    try:
+        names = json.loads(body)["data"]["task_ids"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return 1
+    return max(1, len(names)) if isinstance(names, list) else 1
 
 
 def unfinished(answer: Any, received: set[str]) -> set[str]:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 #: A queue that was empty is not polled again for this number of seconds, unless all are empty.
 REST_SECONDS = 1.0
 
 
 class QueueChoice:
-    """Chooses queues in turn. A queue of priority 6 is chosen twice as often as one of priority 3.
+    """Chooses queues by the work that they have had. A queue of priority 6 gets twice the work of one of priority 3.
 
-    The turns are spread evenly (smooth weighted round robin, as nginx chooses servers), so a queue with few messages
-    never waits behind all the messages of another one.
+    The choice is weighted fair queueing: each queue has a virtual time, which grows by its work divided by its
+    priority, and the queue whose next unit of work would end first is chosen. So a queue with little work never waits
+    behind all the work of another one, however much work a message of the other one holds.
     """
 
     def __init__(self) -> None:
         self._priorities: dict[str, int] = {}
-        #: How far each queue is behind its share of the turns.
-        self._credit: dict[str, float] = {}
+        #: The virtual time of each queue.
+        self._spent: dict[str, Fraction] = {}
+        #: The virtual time of the queues that have messages. A queue that comes or returns begins here, so that it
+        #: makes up for no work that it did not have.
+        self._present = Fraction(0)
         self._empty_at: dict[str, float] = {}
 
     def offer(self, queues: Mapping[str, int]) -> None:
         """Choose from `queues` from now on: names with their priorities, at least 1."""
         self._priorities = dict(queues)
-        self._credit = {name: self._credit.get(name, 0.0) for name in queues}
+        self._spent = {name: self._spent.get(name, self._present) for name in queues}
         self._empty_at = {name: moment for name, moment in self._empty_at.items() if name in queues}
 
     @property
@@ -40,16 +45,18 @@ class QueueChoice:
         """Let a queue rest, because it was empty at `now`, in seconds."""
         self._empty_at[name] = now
 
-    def had_messages(self, name: str) -> None:
-        """Give a queue its regular turns again."""
-        self._empty_at.pop(name, None)
+    def had_messages(self, name: str, work: int = 1) -> None:
+        """Give a queue its regular turns again, and count the work of its messages. `next` has counted 1."""
+        if self._empty_at.pop(name, None) is not None:
+            self._spent[name] = max(self._spent[name], self._present)
+        self._spent[name] += Fraction(work - 1, self._priorities[name])
 
     def next(self, now: float) -> tuple[str, bool]:
         """The queue to poll, and whether all queues rest, so that the caller may wait for a message."""
         awake = [name for name in self._priorities if now - self._empty_at.get(name, float("-inf")) >= REST_SECONDS]
-        candidates = awake or list(self._priorities)
-        for name in candidates:
-            self._credit[name] += self._priorities[name]
-        chosen = max(candidates, key=lambda name: self._credit[name])
-        self._credit[chosen] -= sum(self._priorities[name] for name in candidates)
+        chosen = min(
+            awake or self._priorities, key=lambda name: self._spent[name] + Fraction(1, self._priorities[name])
+        )
+        self._present = max(self._present, self._spent[chosen])
+        self._spent[chosen] += Fraction(1, self._priorities[chosen])
         return chosen, not awake
