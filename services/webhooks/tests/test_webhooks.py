@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -148,6 +149,22 @@ def test_a_target_is_told_once_how_a_run_ended(world: WebhookWorld, target: Targ
     assert (data["total"], data["completed"], data["failed"]) == (2, 0, 0)
     assert data.get("error") == ("All chunks failed." if status == "failed" else None)
     assert (world.item()["status"], world.item()["attempts"], world.item()["http_status"]) == ("DELIVERED", 1, 200)
+
+
+@emulator
+@pytest.mark.parametrize(("drained", "status"), [(False, "cancelled"), (True, "cancelled"), (True, "completed")])
+def test_a_target_is_told_whether_the_counts_are_final(
+    world: WebhookWorld, target: Target, drained: bool, status: str
+) -> None:
+    world.submit()
+    ledger = world.deps.ledger
+    if drained:
+        for chunk in list(ledger.chunks(RUN_ID)):
+            ledger.fail_chunk(chunk, "It has no spectra.")
+    world.end(status)
+    assert world.handle() == []
+    data = json.loads(target.posts[0][0])["data"]
+    assert (data["failed"], data["counts_final"]) == (2 if drained else 0, drained)
 
 
 @emulator

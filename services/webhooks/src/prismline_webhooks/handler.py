@@ -73,8 +73,10 @@ def _body(event: RunEnded, message: Message, job: JobItem, deps: Dependencies) -
         "status": _STATUS[event.TYPE],
         "completed_at": event.completed_at,
     }
-    if counts is not None:
+    if run is not None and counts is not None:
         data |= {"total": counts.total, "completed": counts.completed, "failed": counts.failed}
+        # workers may still end what they had begun when a run was cancelled
+        data["counts_final"] = run.drained_at is not None
     if isinstance(event, RunFailed):
         data["error"] = event.error
     kind = f"run.{_STATUS[event.TYPE]}"
