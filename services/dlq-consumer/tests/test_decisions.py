@@ -179,7 +179,7 @@ class TestChunks:
 
 
 class TestResources:
-    def test_dlq_consumer_gpu_down_extends_visibility(self) -> None:
+    def test_a_letter_of_a_resource_that_is_down_is_deferred(self) -> None:
         assert decided(letter(), item(), resource=DOWN) == Decision(Action.DEFER, "The resource gpu is down.", 900)
 
     def test_dlq_consumer_gpu_up_invokes_handler(self) -> None:

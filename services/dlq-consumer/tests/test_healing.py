@@ -25,6 +25,8 @@ from prismline_contracts.manifest import FitParams
 from prismline_dlq_consumer import healing
 from prismline_dlq_consumer.archive import Archive
 from prismline_dlq_consumer.decisions import Resource
+from prismline_dlq_consumer.handler import build_handler
+from prismline_ledger.testing import Context
 from prismline_runtime import TransientError, Work
 
 pytestmark = pytest.mark.emulator
@@ -69,6 +71,21 @@ def test_a_message_goes_back_to_its_queue_with_its_attempt(world: DlqConsumerWor
     (said,) = world.events("deadletter.archived")
     assert said["data"]["decision"] == "resend"
     assert said["data"]["key"] in world.records()
+
+
+def test_dlq_consumer_marks_failed_after_5_receives(world: DlqConsumerWorld) -> None:
+    """The contract counts receives. Here the receives after five attempts and two hours, see decision 008."""
+    (chunk_id,) = world.run("r")
+    world.exhaust("r", chunk_id)
+    world.send("chunks", chunk_message("r", chunk_id))
+    for _ in range(5):
+        assert world.receive("chunks", visibility=0, wait=5) is not None
+    assert world.receive("chunks") is None, "SQS has moved it"
+    event = world.receive("chunks-dlq", visibility=0, wait=5)
+    assert event is not None
+    assert int(event["Records"][0]["attributes"]["ApproximateReceiveCount"]) >= 6
+    assert world.handle("chunks-dlq") == [], "the message is acknowledged"
+    assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.FAILED
 
 
 def test_a_message_that_goes_back_is_held_back_for_longer_each_time(world: DlqConsumerWorld) -> None:
@@ -238,11 +255,15 @@ def test_a_message_waits_as_long_as_its_resource_is_down_and_uses_up_no_attempt(
     assert record["receive_count"] == 9, "every receipt has rewritten the record"
 
 
-def test_a_deferred_message_is_hidden_for_a_quarter_of_an_hour(world: DlqConsumerWorld) -> None:
+def test_dlq_consumer_gpu_down_extends_visibility(world: DlqConsumerWorld) -> None:
     use_gpu(world, up=False, deferral_seconds=900)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
-    assert len(world.handle("chunks-dlq") or []) == 1
+    event = world.receive("chunks-dlq")
+    assert event is not None
+    (record,) = event["Records"]
+    answer = build_handler(world.deps)(event, Context())
+    assert answer == {"batchItemFailures": [{"itemIdentifier": record["messageId"]}]}
     (call,) = world.clients["sqs"].calls("change_message_visibility")
     assert call["VisibilityTimeout"] == 900
     assert world.handle("chunks-dlq") is None
