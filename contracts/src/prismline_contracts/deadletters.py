@@ -42,7 +42,7 @@ class DeadLetterRecord(Contract):
     time: str | None = None
     #: The survey (a Cumulus name).
     collection: str | None = None
-    #: The chunk ids (a Cumulus name).
+    #: The ids of the chunk or of the tasks (a Cumulus name).
     granules: list[str | None] | None = None
     stateMachine: str | None = None
     status: str | None = None

@@ -87,6 +87,12 @@ def test_a_record_has_every_field_of_the_archive() -> None:
     assert (record["eventSource"], record["awsRegion"]) == ("aws:sqs", "us-east-1")
 
 
+@pytest.mark.parametrize(("ids", "granules"), [(["a", "b"], ["a", "b"]), ([], None), ("a", None), ([1, "b"], ["b"])])
+def test_the_granules_of_a_letter_of_tasks_are_its_tasks(ids: Any, granules: list[str] | None) -> None:
+    body = json.dumps({"specversion": "1.0", "data": {"run_id": "r1", "task_ids": ids}})
+    assert archived(body)["granules"] == granules
+
+
 def test_the_record_of_a_chunk_names_the_execution_of_its_run() -> None:
     """The execution of a run has the run's id as its name."""
     record = archived(chunk_message("r1", "chunk-0000005"))

@@ -231,7 +231,7 @@ class TestPatience:
     @given(dispatch=st.integers(1, 400))
     def test_the_age_of_a_message_goes_with_it_so_that_no_message_is_sent_back_for_ever(self, dispatch: int) -> None:
         alert = letter(json.dumps({"Type": "Notification"}), age=4 * DAY, queue="alerts")
-        body, carried = Dispatch.next_of(replace(alert, attempt=dispatch), None).message()
+        body, carried = Dispatch.next_of(replace(alert, attempt=dispatch), None, "key").message()
         again = letter(body, age=timedelta(0), queue="alerts", **carried)
         assert again.first_sent == alert.first_sent
         assert again.attempt == dispatch + 1
@@ -289,7 +289,7 @@ class TestWhatIsNotUnderstood:
         event = {"version": "0", "detail-type": envelope["type"], "source": "prismline/dev/worker", "detail": envelope}
         message = letter(json.dumps(event), queue="runs", ERROR_CODE="NO_PERMISSIONS")
         assert decided(message).action is Action.RESEND
-        body, _ = Dispatch.next_of(message, None).message()
+        body, _ = Dispatch.next_of(message, None, "key").message()
         assert json.loads(body) == envelope
 
     @pytest.mark.parametrize(("source", "kind"), [("aws.s3", "Object Created"), ("aws.events", "Scheduled Event")])
@@ -297,7 +297,7 @@ class TestWhatIsNotUnderstood:
         body = json.dumps({"source": source, "detail-type": kind, "time": timestamp(NOW), "detail": {"a": 1}})
         message = letter(body, queue="split")
         assert decided(message).action is Action.RESEND
-        assert Dispatch.next_of(message, None).message()[0] == body
+        assert Dispatch.next_of(message, None, "key").message()[0] == body
 
 
 class TestRefits:
@@ -391,7 +391,7 @@ class TestRecovery:
 
 def test_a_message_sent_back_is_otherwise_the_same() -> None:
     message = letter()
-    body, attributes = Dispatch.next_of(message, item(deferrals=4)).message()
+    body, attributes = Dispatch.next_of(message, item(deferrals=4), "key").message()
     before, after = json.loads(message.body), json.loads(body)
     assert after["data"].pop("attempt") == 2
     assert after["data"].pop("deferrals") == 4

@@ -28,6 +28,7 @@ from prismline_dlq_consumer.decisions import Resource
 from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger.testing import Context
 from prismline_runtime import TransientError, Work
+from prismline_runtime.transport import CARRIED_ATTRIBUTES
 
 pytestmark = pytest.mark.emulator
 
@@ -71,6 +72,29 @@ def test_a_message_goes_back_to_its_queue_with_its_attempt(world: DlqConsumerWor
     (said,) = world.events("deadletter.archived")
     assert said["data"]["decision"] == "resend"
     assert said["data"]["key"] in world.records()
+
+
+def test_a_message_of_unknown_type_has_one_record_however_often_it_comes_back(world: DlqConsumerWorld) -> None:
+    body = Envelope.model_validate_json(split_message()).model_copy(update={"type": "prismline.new.v9"}).to_json()
+    world.send("split-dlq", body, unknown="not one that this service takes", source_queue="split")
+    for _ in range(3):
+        assert world.handle("split-dlq") == []
+        (record,) = world.records().values()
+        (sent,) = world.taken_records("split")
+        carried = {name: value["stringValue"] for name, value in sent["messageAttributes"].items()}
+        kept = {name: value for name, value in carried.items() if name in CARRIED_ATTRIBUTES}
+        world.send("split-dlq", sent["body"], unknown="not one that this service takes", source_queue="split", **kept)
+    assert record["body"] == body
+
+
+def test_a_status_change_that_is_given_up_keeps_its_error(world: DlqConsumerWorld) -> None:
+    detail = {"error": "States.Timeout", "status": "FAILED", "name": "r"}
+    kind = "Step Functions Execution Status Change"
+    change = {"source": "aws.states", "detail-type": kind, "time": "2026-03-01T12:00:00Z", "detail": detail}
+    world.send("runs-dlq", json.dumps(change))
+    assert world.handle("runs-dlq") == []
+    (record,) = world.records().values()
+    assert record["error"] == "States.Timeout. Given up after 3.0 days."
 
 
 def test_dlq_consumer_marks_failed_after_5_receives(world: DlqConsumerWorld) -> None:

@@ -43,7 +43,7 @@ MAX_ATTEMPTS = 6
 TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"})
 
 #: Message attributes that a message keeps when it moves from queue to queue: its history.
-CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "first_sent", "recovery"})
+CARRIED_ATTRIBUTES = frozenset({"archived", "attempt", "deferrals", "first_sent", "recovery"})
 
 #: Characters that SQS refuses in an attribute: those that XML does not allow.
 _REFUSED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

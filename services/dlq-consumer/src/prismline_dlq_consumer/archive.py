@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
-from prismline_contracts.prefixes import FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
 from prismline_dlq_consumer.dead_letter import (
     EVENTBRIDGE_REASONS,
     DeadLetterMessage,
@@ -171,6 +171,11 @@ class Archive:
         key = record_key(dict(record))
         self._bucket.write(key, to_json(record))
         return key
+
+    def forget(self, key: str | None, *, unless: str) -> None:
+        """Delete the record of a dead letter that has come back and has a newer record, `unless`."""
+        if key is not None and key != unless and key.startswith(DEAD_LETTERS_PREFIX):
+            self.delete([key])
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object. An existing object is replaced."""

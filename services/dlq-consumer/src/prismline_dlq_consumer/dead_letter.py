@@ -75,6 +75,8 @@ class DeadLetterMessage:
     attempt: int = 1
     #: The recovery that sent the message.
     recovery: str | None = None
+    #: The key of the record that the archive has of the message's last return to its queue, if its type is unknown.
+    archived: str | None = None
 
     @property
     def command(self) -> RunSplit | ChunkProcess | TasksProcess | SpectraRefit | None:
@@ -155,6 +157,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
         data=data,
         attempt=attempt,
         recovery=recovery,
+        archived=carried.get("archived"),
     )
 
 
@@ -266,7 +269,7 @@ def describe(body: str, queue_arn: str = "", environment: str = "") -> Descripti
         execution=_text(data, "execution_arn") or execution,
         time=time,
         collection=_text(data, "survey"),
-        granules=[chunk_id] if chunk_id else None,
+        granules=[chunk_id] if chunk_id else _texts(data, "task_ids"),
         state_machine=state_machine,
         status=_text(data, "status"),
         run_id=run_id,
@@ -286,6 +289,13 @@ def _execution_of(run_id: str | None, queue_arn: str, environment: str) -> tuple
 def _mapping(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = record.get(name)
     return value if isinstance(value, Mapping) else {}
+
+
+def _texts(document: Mapping[str, Any], name: str) -> list[str | None] | None:
+    """The texts in a list. None if there is no list or nothing in it is a text."""
+    found = document.get(name)
+    texts: list[str | None] = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    return texts or None
 
 
 def _text(document: Mapping[str, Any], name: str) -> str | None:

@@ -20,7 +20,7 @@ from prismline_contracts.deadletters import DeadletterArchived, DeadLetterRecord
 from prismline_contracts.events import ExportRequested, RunDrained, ending_of
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_dlq_consumer.archive import dead_letter_record
-from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_dead_letter, source_queue_of
+from prismline_dlq_consumer.dead_letter import DeadLetterMessage, describe, read_dead_letter, source_queue_of
 from prismline_dlq_consumer.decisions import Action, Decision, Facts, Resource, judge
 from prismline_dlq_consumer.dependencies import SERVICE, Dependencies
 from prismline_dlq_consumer.facts import LookUp
@@ -110,6 +110,7 @@ def _heal(received: _Case, look_up: LookUp, deps: Dependencies) -> None:
     deps.logger.info("dlq_received", extra={"receive_count": letter.receive_count, "attempt": letter.attempt})
     record = dead_letter_record(received.record, letter, timestamp(), deps.settings.environment)
     key = deps.archive.write(record)
+    deps.archive.forget(letter.archived, unless=key)
     fault_point("deadletter.archived", message_id=letter.message_id)
     facts = look_up.facts(letter)
     decision = judge(letter, facts, now(), deps.settings.letter_patience)
@@ -126,7 +127,7 @@ def _heal(received: _Case, look_up: LookUp, deps: Dependencies) -> None:
         case Action.DEFER | Action.WAIT:
             _defer(received, decision, deps)
         case Action.RESEND:
-            dispatch = Dispatch.next_of(letter, facts.chunk)
+            dispatch = Dispatch.next_of(letter, facts.chunk, key)
             send_back(letter.source_queue, [dispatch], deps.transport, delay=decision.delay)
             fault_point("deadletter.sent", message_id=letter.message_id)
     if decision.action is not Action.RESEND:
@@ -146,7 +147,10 @@ def _give_up(
     letter: DeadLetterMessage, facts: Facts, decision: Decision, record: DeadLetterRecord, deps: Dependencies
 ) -> None:
     deps.logger.warning("dlq_exhausted", extra={"receive_count": letter.receive_count, "reason": decision.reason})
-    deps.archive.write(record.model_copy(update={"error": decision.reason}))
+    # a status change of an execution is itself about an error, which the reason does not repeat
+    about = describe(letter.body).error
+    error = f"{about.removesuffix('.')}. {decision.reason}" if about else decision.reason
+    deps.archive.write(record.model_copy(update={"error": error}))
     if isinstance(letter.data, ChunkProcess) and facts.chunk is not None:
         _fail_chunk(letter, facts.chunk, decision.reason, deps)
     elif isinstance(letter.data, TasksProcess):

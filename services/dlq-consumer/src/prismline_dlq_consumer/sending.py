@@ -25,11 +25,14 @@ class Dispatch:
     recovery: str | None
     #: The time from which the message's age is counted.
     first_sent: datetime
+    #: The key of its record, if the record is replaced when the message comes back.
+    archived: str | None = None
 
     @classmethod
-    def next_of(cls, letter: DeadLetterMessage, chunk: ChunkItem | None) -> Dispatch:
-        """The next dispatch of the letter."""
-        return cls(letter, chunk, letter.attempt + 1, letter.recovery, letter.first_sent)
+    def next_of(cls, letter: DeadLetterMessage, chunk: ChunkItem | None, archived: str) -> Dispatch:
+        """The next dispatch of the letter, whose record has the key `archived`."""
+        replaced = archived if letter.unknown is not None else None
+        return cls(letter, chunk, letter.attempt + 1, letter.recovery, letter.first_sent, replaced)
 
     @classmethod
     def recovered(cls, letter: DeadLetterMessage, chunk: ChunkItem | None, recovery: str, now: datetime) -> Dispatch:
@@ -40,6 +43,7 @@ class Dispatch:
         """The body and the attributes. Commands to workers have their attempt in the body; others stay unchanged."""
         carried = {"attempt": str(self.attempt), "first_sent": timestamp(self.first_sent)}
         carried |= {"recovery": self.recovery} if self.recovery else {}
+        carried |= {"archived": self.archived} if self.archived else {}
         if not isinstance(self.letter.data, ChunkProcess | TasksProcess):
             return self.letter.content, carried
         document = json.loads(self.letter.content)
