@@ -83,14 +83,14 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 def pages(client: httpx.Client) -> dict[str, Any]:
     """DynamoDB requests for pages of 100 tasks of a run, by its number of shards, without the request for the key."""
-    from prismline_api.auth import Caller  # noqa: PLC0415
     from prismline_api.reading import list_tasks  # noqa: PLC0415
+    from prismline_http.auth import Caller  # noqa: PLC0415
 
     dynamodb, asked = clients.dynamodb(), [0]
     with patch.object(clients, "dynamodb", lambda: dynamodb):
         deps = Dependencies.from_environment()
     dynamodb.meta.events.register("before-call.dynamodb", lambda **_: asked.__setitem__(0, asked[0] + 1))
-    deps.store.secret("cursors")
+    deps.key_store.secret("cursors")
     caller = Caller("local", "bench", frozenset({"read"}))
     found = {}
     for shards, number in ((1, 1000), (16, 1600), (16, 48)):

@@ -98,7 +98,7 @@ HANDS_ON = {
 }
 #: Functions that look at any queue of the environment, and one that signs no real key.
 ANY_QUEUE = {"prismline_api.deployment.system.System._depth", "prismline_alerting.facts.FactFinder._depth"}
-NO_OBJECT = {"prismline_api.console.headers.upload_origin"}
+NO_OBJECT = {"prismline_api.console.upload_origin"}
 
 TABLES = frozenset(TABLE_SETTINGS.values())
 ALL_QUEUES = frozenset({*Queue, RUN_QUEUES} | {f"{each}{DEAD_LETTERS}" for each in Queue})

@@ -389,7 +389,7 @@ class TestPaths:
 class TestEvents:
     def test_a_stream_sends_changes_and_continues_after_a_break(self, world: ApiWorld, acme: Api) -> None:
         run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
-        run = find_run(world.deps.keys.caller(acme.api_key, ""), run_id, world.deps)
+        run = find_run(world.deps.access.keys.caller(acme.api_key, ""), run_id, world.deps)
 
         async def scene() -> None:
             stream = follow(run, "", world.deps)
@@ -409,7 +409,7 @@ class TestEvents:
         self, world: ApiWorld, acme: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
-        run = find_run(world.deps.keys.caller(acme.api_key, ""), run_id, world.deps)
+        run = find_run(world.deps.access.keys.caller(acme.api_key, ""), run_id, world.deps)
 
         def fails(*_: Any) -> None:
             raise UnavailableError("no answer")

@@ -104,8 +104,8 @@ def world() -> World:
     opened = json.loads(_send(start(), {"method": "POST", "path": "/v1/jobs", "body": JOBS[3]}).body)
     cube = json.loads(_send(start(), {"method": "POST", "path": "/v1/jobs", "body": JOBS[5]}).body)
     ids = {"JOB": job["job_id"], "RUN": job["run"]["run_id"], "OPEN": opened["job_id"], "CUBE": cube["run"]["run_id"]}
-    session = deps.sessions.open(api_key_sha256(key))
-    ids["COOKIE"] = f"{deps.sessions.cookie_name}={session.cookie}"
+    session = deps.access.sessions.open(api_key_sha256(key))
+    ids["COOKIE"] = f"{deps.access.sessions.cookie_name}={session.cookie}"
     split_run(deps.ledger, ids["CUBE"], 3)
     ids["TASK"] = f"{ids['RUN']}.{next(deps.ledger.tasks(deps.ledger.run(ids['RUN']))).task_id}"
     aws.s3.put_object(Bucket=deps.bucket.name, Key=RECORD_KEY, Body=encoded(record({}) | {"run_id": ids["RUN"]}))

@@ -6,13 +6,11 @@ import json
 from datetime import timedelta
 from uuid import uuid4
 
-from prismline_api.auth import Caller
 from prismline_api.dead_letters import recover
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.manifests import check_keys, common_fields, named_keys, request_hash
 from prismline_api.models import Accepted, ExportView, RecoverRequest, RerunPreview, RerunRequest
 from prismline_api.open_jobs import close_job
-from prismline_api.problems import conflict, not_found
 from prismline_api.reading import find_job, find_run
 from prismline_api.submission import (
     check_repeated,
@@ -30,6 +28,8 @@ from prismline_contracts.items import RunItem, WorkflowStateItem
 from prismline_contracts.jobs import ExportItem, JobItem, JobRunItem, export_key, job_manifest_key, upload_key
 from prismline_contracts.manifest import Manifest, SpectraManifest
 from prismline_contracts.tasks import RerunOf, UrlsManifest
+from prismline_http.auth import Caller
+from prismline_http.problems import conflict, not_found
 from prismline_runtime import fault_point
 
 #: Status of a run that has ended.

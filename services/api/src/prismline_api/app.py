@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, FastAPI, Query, Response
 from mangum import Mangum
 
-from prismline_api import problems
 from prismline_api.actions import cancel_run, delete_job, preview_rerun, request_export, rerun_job, show_export
 from prismline_api.cells.routes import router as cells_router
 from prismline_api.console import install as install_console
@@ -20,7 +19,6 @@ from prismline_api.dead_letters import Wanted, list_dead_letters, recover, show_
 from prismline_api.dependencies import Dependencies
 from prismline_api.deployment.routes import router as deployment
 from prismline_api.events import router as events_router
-from prismline_api.limits import BodyLimit
 from prismline_api.manifests import Path as SubmissionPath
 from prismline_api.maps.routes import router as maps_router
 from prismline_api.models import (
@@ -59,16 +57,12 @@ from prismline_api.parameters import (
     ExportId,
     IdempotencyKey,
     JobId,
-    KeyRoute,
     Limit,
     MessageId,
     OperationId,
-    Operator,
-    Reader,
     RunId,
     RunStatus,
     Status,
-    Submitter,
     TaskAddress,
     TraceParent,
 )
@@ -89,6 +83,9 @@ from prismline_api.reading import (
 )
 from prismline_api.submission import submit
 from prismline_api.uploads import begin_upload
+from prismline_http import problems
+from prismline_http.access import KeyRoute, Operator, Reader, Submitter
+from prismline_http.limits import BodyLimit
 
 VERSION = "1.0.0"
 DESCRIPTION = """Submit ten URLs or a million, a spectral cube or a recording; see every task; download the results.
@@ -138,7 +135,10 @@ def build_app(deps: Dependencies) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.deps = deps
-    app.add_middleware(BodyLimit, max_bytes=deps.settings.max_body_bytes)
+    deps.access.install(app)
+    app.add_middleware(
+        BodyLimit, max_bytes=deps.settings.max_body_bytes, advice="Upload a long list with POST /v1/uploads."
+    )
     problems.install(app, deps.logger)
 
     @app.get("/health", tags=["service"])

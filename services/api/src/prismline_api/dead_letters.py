@@ -10,15 +10,15 @@ from dataclasses import astuple, dataclass
 from typing import Any
 from uuid import uuid4
 
-from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import request_hash
 from prismline_api.models import Accepted, DeadLetterRecordView, DeadLetterView, Page, RecoverRequest, RecoveryView
-from prismline_api.problems import ProblemError, not_found
 from prismline_api.reading import find_run
 from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.deadletters import DeadlettersRecoverRequested, RecoveryCounts
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
+from prismline_http.auth import Caller
+from prismline_http.problems import ProblemError, not_found
 from prismline_runtime import PermanentError, UnavailableError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,20 +15,21 @@ from botocore.exceptions import ClientError
 
 from prismline_api.all_runs import AllRuns
 from prismline_api.archive_counts import ArchiveCounts
-from prismline_api.auth import Keys
 from prismline_api.cells.following import Feeds
-from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
 from prismline_api.deployment.system import System, SystemClients
 from prismline_api.ownership import Sources, sources_of
-from prismline_api.peers import is_own_account
-from prismline_api.problems import ProblemError
 from prismline_api.recent import Recent
-from prismline_api.sessions import Sessions
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
 from prismline_contracts.base import now
 from prismline_coordination import Cache, RateLimit, Server
+from prismline_http.access import Access
+from prismline_http.auth import Keys
+from prismline_http.cursors import ForgedCursorError, seal, unseal
+from prismline_http.key_store import KeyStore
+from prismline_http.peers import is_own_account
+from prismline_http.problems import ProblemError
 from prismline_ledger import Ledger, Operations
 from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, download_of, error_code, service_logger
 
@@ -58,7 +58,7 @@ class Dependencies:
 
     settings: ApiSettings
     store: JobStore
-    keys: Keys
+    key_store: KeyStore
     ledger: Ledger
     operations: Operations
     states: Table
@@ -79,7 +79,7 @@ class Dependencies:
 
     @cached_property
     def _cursor_secret(self) -> bytes:
-        return self.store.secret("cursors")
+        return self.key_store.secret("cursors")
 
     @cached_property
     def all_runs(self) -> AllRuns:
@@ -109,9 +109,11 @@ class Dependencies:
         return Recent()
 
     @cached_property
-    def sessions(self) -> Sessions:
-        """The sessions of the console."""
-        return Sessions(self.store.secret("sessions"))
+    def access(self) -> Access:
+        """Finds the callers of requests."""
+        settings = self.settings
+        keys = Keys(self.key_store, settings.key_cache_seconds, self.limit)
+        return Access(self.key_store, keys, self.limit, settings.requests_per_second, settings.request_burst)
 
     # Maps need the libraries for Parquet and FITS. A process loads them with the first request for a map.
 
@@ -160,25 +162,10 @@ class Dependencies:
                 400, "bad-cursor", f"The list cannot continue: {error}. Use next_cursor of the same list, unchanged."
             ) from error
 
-    def admit(self, tenant: str) -> None:
-        """Count a request of the tenant. Raises ProblemError (429) if it makes too many."""
-        settings = self.settings
-        admission = self.limit.take(
-            f"api:{tenant}", per_second=settings.requests_per_second, burst=settings.request_burst
-        )
-        if not admission.granted:
-            seconds = max(1, math.ceil(admission.wait))
-            raise ProblemError(
-                429,
-                "too-many-requests",
-                f"Your tenant may make {settings.requests_per_second:g} requests a second. Wait {seconds} s.",
-                headers={"Retry-After": str(seconds)},
-            )
-
     def sources(self, tenant: str) -> Sources:
         """The keys that the jobs of the tenant may name."""
         settings = self.settings
-        tenants = self.store.tenants() if tenant == settings.default_tenant else ()
+        tenants = self.key_store.tenants() if tenant == settings.default_tenant else ()
         return sources_of(tenant, settings.source_prefixes, default_tenant=settings.default_tenant, tenants=tenants)
 
     def link(self, key: str, content_type: str | None = None) -> str:
@@ -213,12 +200,11 @@ class Dependencies:
         dynamodb = clients.dynamodb()
         s3 = clients.s3()
         ssm, cloudwatch = clients.ssm(), boto3.client("cloudwatch", config=clients.CONFIG)
-        store, valkey = JobStore(dynamodb, settings.jobs_table), Server.from_environment()
-        limit = RateLimit(valkey)
+        valkey = Server.from_environment()
         return cls(
             settings=settings,
-            store=store,
-            keys=Keys(store, settings.key_cache_seconds, limit),
+            store=JobStore(dynamodb, settings.jobs_table),
+            key_store=KeyStore(dynamodb, settings.jobs_table),
             ledger=Ledger(dynamodb, settings.runs_table),
             operations=Operations(dynamodb, settings.runs_table),
             states=Table(dynamodb, settings.workflow_state_table),
@@ -238,6 +224,6 @@ class Dependencies:
                 process_reports=settings.process_reports,
             ),
             logger=service_logger(SERVICE),
-            limit=limit,
+            limit=RateLimit(valkey),
             cache=Cache(valkey),
         )

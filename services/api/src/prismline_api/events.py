@@ -20,11 +20,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from prismline_api import problems
 from prismline_api.cells.following import Look
 from prismline_api.dependencies import Dependencies
-from prismline_api.parameters import Deps, KeyRoute, Reader
+from prismline_api.parameters import Deps
 from prismline_api.reading import AnyRun, find_run, run_view
+from prismline_http import problems
+from prismline_http.access import KeyRoute, Reader
 from prismline_runtime import TransientError
 from prismline_runtime.shutdown import stopping
 

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
 from prismline_api.ownership import Sources
-from prismline_api.problems import ProblemError, invalid
 from prismline_contracts.captions import CaptionsManifest
 from prismline_contracts.jobs import JobItem
 from prismline_contracts.manifest import Manifest, SpectraManifest
 from prismline_contracts.tasks import TaskList, UrlsManifest
+from prismline_http.problems import ProblemError, invalid
 
 #: Content types of uploads by format.
 CONTENT_TYPES = {"jsonl": "application/jsonl", "text": "text/plain", "csv": "text/csv", "fits": "application/fits"}

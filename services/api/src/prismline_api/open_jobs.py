@@ -12,11 +12,9 @@ from datetime import datetime
 from random import random
 from uuid import uuid4
 
-from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import check_urls, common_fields, request_hash
 from prismline_api.models import Batch, BatchRequest
-from prismline_api.problems import conflict
 from prismline_api.reading import find_job
 from prismline_api.submission import (
     add_tasks,
@@ -41,6 +39,8 @@ from prismline_contracts.jobs import (
     job_manifest_key,
 )
 from prismline_contracts.tasks import TaskBatches, UrlsManifest
+from prismline_http.auth import Caller
+from prismline_http.problems import conflict
 from prismline_runtime import TransientError, aws_errors, fault_point
 
 #: Shards of the run of an open job, whose number of tasks is not known in advance.

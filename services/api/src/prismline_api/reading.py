@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from prismline_api.archive_counts import Counted
-from prismline_api.auth import Caller
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.models import (
     ChunkView,
@@ -27,11 +26,12 @@ from prismline_api.models import (
     TaskResultView,
     TaskView,
 )
-from prismline_api.problems import conflict, not_found
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
 from prismline_contracts.jobs import JobItem, JobRunItem
 from prismline_contracts.tasks import TaskItem, TaskStatus
+from prismline_http.auth import Caller
+from prismline_http.problems import conflict, not_found
 from prismline_ledger import waiting_for
 
 #: Most requests to DynamoDB for one page. If few items pass a filter, the page may end early.

@@ -1,27 +1,22 @@
-"""The jobs table: jobs, the owners of runs, API keys, idempotency keys, batches. Only this service writes jobs."""
+"""Jobs, the owners of runs, idempotency keys, batches, uploads and exports; only this service writes jobs."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from prismline_contracts.base import Contract, timestamp
 from prismline_contracts.jobs import (
     BATCH_SK_PREFIX,
-    TENANTS_PK,
-    ApiKeyItem,
     BatchItem,
     ExportItem,
     IdempotencyItem,
     JobItem,
     JobRunItem,
-    TenantItem,
     UploadItem,
-    api_key_key,
     export_key,
     idempotency_key,
     job_key,
@@ -35,9 +30,6 @@ from prismline_runtime import Change, RefusedError, Table, unchanged
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: Names of the secrets, after what they sign. The first instance that needs a secret creates it.
-SecretName = Literal["cursors", "sessions"]
-
 M = TypeVar("M", bound=Contract)
 
 
@@ -47,29 +39,6 @@ class JobStore:
     def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
         self._table = Table(dynamodb, table)
         self._clock = clock
-
-    # ---- tenants, API keys and secrets
-
-    def tenants(self) -> list[str]:
-        """The tenants that have or had a key, but not those whose keys are of an earlier release and were not used."""
-        return [TenantItem.model_validate(item).tenant for item in self._table.query(Key("PK").eq(TENANTS_PK))]
-
-    def note_tenant(self, tenant: str) -> None:
-        """Write the tenant's item, unless it exists."""
-        self._create([TenantItem(SK=tenant)])
-
-    def api_key(self, sha256: str) -> ApiKeyItem | None:
-        """The API key with this hash, or None."""
-        return self._get(ApiKeyItem, api_key_key(sha256))
-
-    def secret(self, name: SecretName) -> bytes:
-        """The secret that signs cursors or sessions, the same for all instances."""
-        key = {"PK": f"SECRET#{name}", "SK": "SECRET"}
-        item = self._table.get(key)
-        if item is None:
-            self._table.create({**key, "secret": secrets.token_hex(32)}, key="PK")
-            item = self._table.get(key) or {}
-        return bytes.fromhex(item["secret"])
 
     # ---- jobs and runs
 

@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import (
     Path,
@@ -30,7 +29,6 @@ from prismline_api.manifests import (
     uploaded_list,
 )
 from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
-from prismline_api.problems import conflict, invalid
 from prismline_api.uploads import find_upload, keep_upload
 from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.captions import CaptionsManifest
@@ -53,6 +51,8 @@ from prismline_contracts.jobs import (
 )
 from prismline_contracts.manifest import Manifest, SpectraManifest
 from prismline_contracts.tasks import TaskList, UrlParams, UrlsManifest
+from prismline_http.auth import Caller
+from prismline_http.problems import conflict, invalid
 from prismline_ledger import NewRun
 from prismline_runtime import Bucket, Transport, batches, describe_invalid, fault_point
 

@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
-from prismline_api.auth import Caller
 from prismline_api.dependencies import UPLOAD_SECONDS, Dependencies
 from prismline_api.manifests import CONTENT_TYPES, upload_metadata
 from prismline_api.models import Upload, UploadRequest
-from prismline_api.problems import invalid
 from prismline_contracts.base import timestamp
 from prismline_contracts.jobs import UploadItem, upload_item_key, upload_key
+from prismline_http.auth import Caller
+from prismline_http.problems import invalid
 from prismline_runtime import aws_errors, error_code
 
 #: The tag of a file that waits for a job. The lifecycle of the bucket (platform/template.yaml) has the same one.

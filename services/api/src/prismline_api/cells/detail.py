@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prismline_api.cells.models import AttemptErrorView, CellView
 from prismline_api.dependencies import Dependencies
-from prismline_api.problems import not_found
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.tasks import TaskItem, task_id
+from prismline_http.problems import not_found
 
 
 def cell_view(run_id: str, cell: int, deps: Dependencies) -> CellView:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from anyio import CapacityLimiter, to_thread
 
-from prismline_api.problems import ProblemError
+from prismline_http.problems import ProblemError
 
 #: Shortest time between the beginnings of two looks at a run, in seconds.
 LOOK_SECONDS = 1.0

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Response
 
-from prismline_api import problems
 from prismline_api.cells.detail import cell_view
 from prismline_api.cells.models import CellsView, CellView
-from prismline_api.parameters import Deps, KeyRoute, Reader, RunId
+from prismline_api.parameters import Deps, RunId
 from prismline_api.reading import find_run
 from prismline_contracts.base import MOST_INDEX
+from prismline_http import problems
+from prismline_http.access import KeyRoute, Reader
 
 router = APIRouter(prefix="/v1/runs/{run_id}/cells", route_class=KeyRoute, tags=["cells"], responses=problems.RESPONSES)
 

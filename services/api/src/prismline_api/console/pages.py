@@ -13,14 +13,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse
 from starlette.templating import Jinja2Templates
 
-from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
-from prismline_api.limits import short_body
-from prismline_api.parameters import Deps, address_of
-from prismline_api.problems import ProblemError
-from prismline_api.sessions import SESSION_SECONDS, Session
+from prismline_api.parameters import Deps
 from prismline_contracts.commands import Queue
 from prismline_contracts.jobs import api_key_sha256
+from prismline_http.access import address_of
+from prismline_http.auth import Caller
+from prismline_http.limits import short_body
+from prismline_http.problems import ProblemError
+from prismline_http.sessions import SESSION_SECONDS, Session
 
 #: The first page of the console.
 HOME = "/console/runs"
@@ -53,14 +54,14 @@ def _session(request: Request, deps: Deps) -> tuple[Session, Caller]:
         _require_this_account(request, deps)
     elif settings.console_sign_in == "proxy":
         _require_proxy(request, settings.console_proxy_secret or "")
-    session = deps.sessions.find(request.cookies)
+    session = deps.access.sessions.find(request.cookies)
     own = settings.console_key_sha256 if settings.console_sign_in != "key" else None
     if own is not None and (session is None or session.key_sha256 != own):
-        session = deps.sessions.open(own)
+        session = deps.access.sessions.open(own)
     if session is None:
         raise SignInRequiredError
     try:
-        return session, deps.keys.caller_by_hash(session.key_sha256, address_of(request))
+        return session, deps.access.keys.caller_by_hash(session.key_sha256, address_of(request))
     except ProblemError as error:
         if own is None:
             raise SignInRequiredError from error  # the key was revoked
@@ -109,14 +110,14 @@ def page(request: Request, opened: tuple[Session, Caller], deps: Dependencies, n
             **context,
         },
     )
-    if request.cookies.get(deps.sessions.cookie_name) != session.cookie:
+    if request.cookies.get(deps.access.sessions.cookie_name) != session.cookie:
         _remember(response, request, session, deps)
     return response
 
 
 def _remember(response: Response, request: Request, session: Session, deps: Dependencies) -> None:
     response.set_cookie(
-        deps.sessions.cookie_name,
+        deps.access.sessions.cookie_name,
         session.cookie,
         max_age=SESSION_SECONDS,
         httponly=True,
@@ -188,11 +189,11 @@ async def login(request: Request, deps: Deps) -> Response:
     form = parse_qs((await short_body(request, MAX_FORM_BYTES)).decode(errors="replace"))
     key = form.get("key", [""])[0].strip()
     try:
-        await run_in_threadpool(deps.keys.caller, key, address_of(request))
+        await run_in_threadpool(deps.access.keys.caller, key, address_of(request))
     except ProblemError as error:
         return _login(request, error=error.detail, status=error.status_code)
     response = RedirectResponse(_next(request), HTTPStatus.SEE_OTHER)
-    _remember(response, request, await run_in_threadpool(lambda: deps.sessions.open(api_key_sha256(key))), deps)
+    _remember(response, request, await run_in_threadpool(lambda: deps.access.sessions.open(api_key_sha256(key))), deps)
     return response
 
 
@@ -201,7 +202,7 @@ def logout(request: Request, deps: Deps) -> Response:
     """Deletes the session's cookie."""
     _require_same_origin(request)
     response = RedirectResponse("/console/login", HTTPStatus.SEE_OTHER)
-    response.delete_cookie(deps.sessions.cookie_name, httponly=True, samesite="strict")
+    response.delete_cookie(deps.access.sessions.cookie_name, httponly=True, samesite="strict")
     return response
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from prismline_api import problems
 from prismline_api.deployment.alerts import AlertsView, MuteRequest, MuteView
 from prismline_api.deployment.contracts import ContractsView, contracts_view
 from prismline_api.deployment.system import SystemView
-from prismline_api.parameters import Deps, KeyRoute, OverseeingOperator, Overseer, Reader
-from prismline_api.problems import invalid
+from prismline_api.parameters import Deps
 from prismline_contracts.alerts import DurationError, parse_duration
+from prismline_http import problems
+from prismline_http.access import KeyRoute, OverseeingOperator, Overseer, Reader
+from prismline_http.problems import invalid
 
 router = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES)
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Response
 
-from prismline_api import problems
-from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.maps.models import AxisView, DifferencesView, MapEntry, MapsView, MapView, SkyView, SpectrumView
-from prismline_api.parameters import Deps, KeyRoute, Reader, RunId
-from prismline_api.problems import ProblemError, conflict
+from prismline_api.parameters import Deps, RunId
 from prismline_api.reading import find_run
 from prismline_contracts.maps import FLAG_NAMES, ChunkShade, MapName
+from prismline_http import problems
+from prismline_http.access import KeyRoute, Reader
+from prismline_http.auth import Caller
+from prismline_http.problems import ProblemError, conflict
 from prismline_runtime import PermanentError
 
 if TYPE_CHECKING:

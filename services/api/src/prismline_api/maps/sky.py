@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from prismline_api.maps.chunks import RunChunks
 from prismline_api.maps.models import SkyView
-from prismline_api.problems import conflict
 from prismline_cube import sky_coordinates
+from prismline_http.problems import conflict
 
 #: Most points of the lattice along each axis. In a field of some degrees, the error of the interpolation between the
 #: points is less than a hundredth of an arcsecond.

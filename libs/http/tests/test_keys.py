@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from prismline_api.auth import UNKNOWN_BURST, UNKNOWN_SECONDS, Keys
-from prismline_api.problems import ProblemError
 from prismline_contracts.jobs import ApiKeyItem, new_api_key
 from prismline_coordination import RateLimit, Server
+from prismline_http.auth import UNKNOWN_BURST, UNKNOWN_SECONDS, Keys
+from prismline_http.problems import ProblemError
 from prismline_localstack.testing import ValkeyServer
 
 NOW = "2026-03-01T12:00:00.000Z"

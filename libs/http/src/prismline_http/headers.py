@@ -1,13 +1,9 @@
-"""Security headers. They allow a page only what the console needs."""
+"""Security headers. They allow a page only what the service needs."""
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from prismline_api.dependencies import Dependencies
 
 #: Sent with every answer.
 ALWAYS = {
@@ -21,7 +17,10 @@ ALWAYS = {
 
 
 def content_security_policy(upload_origin: str) -> str:
-    """The Content-Security-Policy of all answers. It allows only scripts and styles that are files of the console."""
+    """The Content-Security-Policy of all answers. It allows only scripts and styles that are files of this origin.
+
+    upload_origin: scheme and host of another service to which pages may send files; empty for none.
+    """
     return "; ".join(
         [
             "default-src 'none'",
@@ -36,18 +35,15 @@ def content_security_policy(upload_origin: str) -> str:
     )
 
 
-def upload_origin(deps: Dependencies) -> str:
-    """Scheme and host of the presigned URLs to which the page uploads files."""
-    url = deps.signer.generate_presigned_url("put_object", Params={"Bucket": deps.bucket.name, "Key": "-"})
-    address = urlsplit(url)
-    return f"{address.scheme}://{address.netloc}"
-
-
 class SecurityHeaders:
-    """Adds the headers to every answer. Browsers do not cache pages, and revalidate static files by ETag."""
+    """Adds the headers to every answer. Browsers do not cache pages, and revalidate static files by ETag.
 
-    def __init__(self, app: ASGIApp, upload_origin: str) -> None:
+    pages: the path below which the pages are, with their static files below `static/`.
+    """
+
+    def __init__(self, app: ASGIApp, *, pages: str, upload_origin: str) -> None:
         self._app = app
+        self._pages, self._static = pages, f"{pages}/static/"
         self._headers = ALWAYS | {"Content-Security-Policy": content_security_policy(upload_origin)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,8 +51,8 @@ class SecurityHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        static = scope["path"].startswith("/console/static/")
-        page = scope["path"].startswith("/console") and not static
+        static = scope["path"].startswith(self._static)
+        page = scope["path"].startswith(self._pages) and not static
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":

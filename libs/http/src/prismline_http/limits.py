@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from prismline_api.problems import ProblemError, problem_response
+from prismline_http.problems import ProblemError, problem_response
 
 _KIND = "body-too-large"
 _CLOSE = {"Connection": "close"}
@@ -15,12 +15,14 @@ class BodyLimit:
     """Refuses a request whose body is too large: at once by its `Content-Length`, or else while it is read.
 
     Nothing is read before an operation asks for it, so a body without a valid key takes no memory.
+
+    advice: a sentence that says what to send instead.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, advice: str) -> None:
         self._app = app
         self._max_bytes = max_bytes
-        self._detail = f"The body is larger than {max_bytes} bytes. Upload a long list with POST /v1/uploads."
+        self._detail = f"The body is larger than {max_bytes} bytes. {advice}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from prismline_api.peers import CONNECTIONS, account_of, is_own_account
+from prismline_http.peers import CONNECTIONS, account_of, is_own_account
 
 pytestmark = pytest.mark.skipif(not CONNECTIONS.exists(), reason="this system has no table of connections")
 

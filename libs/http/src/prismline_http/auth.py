@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from prismline_api.problems import ProblemError
-from prismline_api.store import JobStore
 from prismline_contracts.jobs import API_KEY_PREFIX, Scope, api_key_sha256
-from prismline_coordination import RateLimit
+from prismline_http.key_store import KeyStore
+from prismline_http.problems import ProblemError
 
 T = TypeVar("T")
 
@@ -28,6 +27,25 @@ IPV6_PREFIX = 64
 MAX_KEY_CHARS = 200
 #: Header of a 401, which tells clients to send a key (RFC 6750).
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="prismline"'}
+
+
+class Admission(Protocol):
+    """Whether a request is granted, and if not, after how many seconds it would be."""
+
+    @property
+    def granted(self) -> bool:
+        """Whether it is granted."""
+
+    @property
+    def wait(self) -> float:
+        """Seconds to wait."""
+
+
+class TokenBuckets(Protocol):
+    """Limits of rates, for example prismline_coordination.RateLimit."""
+
+    def take(self, name: str, *, per_second: float, burst: int) -> Admission:
+        """Take a token from the bucket `name`, which fills at `per_second` and holds `burst` tokens."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,7 @@ class Keys:
     """
 
     def __init__(
-        self, store: JobStore, cache_seconds: float, limit: RateLimit, *, clock: Callable[[], float] = time.monotonic
+        self, store: KeyStore, cache_seconds: float, limit: TokenBuckets, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._cache_seconds = cache_seconds

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from prismline_api.cursors import ForgedCursorError, seal, unseal
+from prismline_http.cursors import ForgedCursorError, seal, unseal
 
 #: How long a session lasts, in seconds: 12 h.
 SESSION_SECONDS = 12 * 3600
