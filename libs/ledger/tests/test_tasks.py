@@ -117,6 +117,28 @@ def test_the_missing_tasks_of_a_block_are_added(new: Callable[[int], Tasks], sha
     assert sum(map(len, added.to_send.values())) == N - (there.stop - there.start)
 
 
+def test_the_total_of_a_shard_is_set_once(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    added = tasks.ledger.add_tasks(tasks.opened, 0, sources())
+    totals = [len(added.ids[shard]) for shard in range(4)]
+    tasks.ledger.set_task_total(tasks.opened.run_id, totals)
+    tasks.ledger.set_task_total(tasks.opened.run_id, totals)
+    moved = [totals[0] + 1, totals[1] - 1, *totals[2:]]
+    with pytest.raises(PermanentError, match="has a total other than"):
+        tasks.ledger.set_task_total(tasks.opened.run_id, moved)
+    assert [shard.total for shard in tasks.ledger.shards(tasks.opened)] == totals
+
+
+def test_a_drain_that_read_the_shards_before_a_reopening_is_refused(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    items = tasks.split()
+    tasks.fail(items)
+    before = tasks.run
+    tasks.ledger.reopen_tasks(before, tasks.all()[:3], "recovery")
+    assert tasks.run.drained_at is None
+    assert tasks.run.moves > before.moves, "a drain has the value that it read in its condition"
+
+
 @SHARDS
 def test_every_attempt_at_a_task_is_added_to_the_runs_costs(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)

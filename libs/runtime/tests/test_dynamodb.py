@@ -49,6 +49,40 @@ def test_a_fraction_cannot_be_written_but_can_be_read() -> None:
     assert decode({"percent": {"N": "7.5"}, "count": {"N": "7"}}) == {"percent": 7.5, "count": 7}
 
 
+class PartialDynamoDB:
+    """Answers batches in part, and has nothing new for a read that is not consistent."""
+
+    def __init__(self, n_items: int) -> None:
+        self.items = {str(n): encode(key(str(n))) for n in range(n_items)}
+
+    def get_item(self, *, Key: Any, ConsistentRead: bool = False, **_: Any) -> Any:  # noqa: N803
+        return {"Item": self.items[Key["SK"]["S"]]} if ConsistentRead else {}
+
+    def batch_get_item(self, *, RequestItems: Any) -> Any:  # noqa: N803
+        ((table, asked),) = RequestItems.items()
+        first, *others = asked["Keys"]
+        found = [self.items[first["SK"]["S"]]] if asked.get("ConsistentRead") else []
+        left = {table: {"Keys": others, "ConsistentRead": True}} if others else {}
+        return {"Responses": {table: found}, "UnprocessedKeys": left}
+
+    def query(self, *, ConsistentRead: bool = False, **_: Any) -> Any:  # noqa: N803
+        return {"Items": list(self.items.values()) if ConsistentRead else []}
+
+
+def test_keys_that_a_batch_leaves_unprocessed_are_read_again() -> None:
+    partial: Any = PartialDynamoDB(5)
+    assert sorted(item["SK"] for item in Table(partial, "t").batch_get(key(str(n)) for n in range(5))) == list("01234")
+
+
+def test_reads_see_what_was_just_written() -> None:
+    partial: Any = PartialDynamoDB(2)
+    table = Table(partial, "t")
+    assert table.get(key("1")) == key("1")
+    assert len(list(table.batch_get([key("0"), key("1")]))) == 2
+    assert len(list(table.query(Key("PK").eq("p")))) == 2
+    assert len(table.page(Key("PK").eq("p"), limit=2).items) == 2
+
+
 @pytest.fixture
 def table(aws_env: dict[str, str]) -> Iterator[Table]:
     client, name = boto3.client("dynamodb"), f"items-{aws_env['ENVIRONMENT']}"

@@ -238,6 +238,21 @@ def test_a_process_that_dies_at_the_post_posts_again_with_the_same_id(
 
 
 @emulator
+def test_a_late_failure_does_not_undo_a_delivery(world: WebhookWorld) -> None:
+    world.submit()
+    deliveries = world.deps.deliveries
+    job = deliveries.job_of(RUN_ID)
+    assert job is not None
+    first, second = (deliveries.begin(RUN_ID, "event", job, "prismline.run.completed.v1") for _ in range(2))
+    assert first is not None
+    assert second is not None
+    deliveries.delivered(second, 200)
+    deliveries.note(first, status="FAILED", last_error="The target did not answer.")
+    item = world.item()
+    assert (item["status"], item["http_status"], item.get("last_error")) == ("DELIVERED", 200, None)
+
+
+@emulator
 @pytest.mark.parametrize("case", ["no webhook", "job is being deleted", "not of a job"])
 def test_without_a_target_or_a_job_nothing_is_posted(world: WebhookWorld, target: Target, case: str) -> None:
     if case == "no webhook":
