@@ -55,6 +55,10 @@ MOST_WHOLE = 2**53 - 1
 MOST_INDEX = 2**31 - 1
 
 
+#: A correlation at lags 0, 1, ... channels, of which the first one is 1.
+Lags = Annotated[list[Annotated[float, Field(ge=-1, le=1)]], Field(min_length=2, max_length=8)]
+
+
 class Submitted(BaseModel):
     """Base of the models that clients write: refuses numbers that a table, a message or a browser would change.
 

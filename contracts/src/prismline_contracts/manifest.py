@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prismline_contracts.base import Contract, Key, Name, Submitted, Survey, Tenant, Timestamp, derived_id
+from prismline_contracts.base import Contract, Key, Lags, Name, Submitted, Survey, Tenant, Timestamp, derived_id
 from prismline_contracts.envelope import TraceParent
 
 #: The workload of a manifest that does not name one.
@@ -46,11 +46,19 @@ class FitParams(Params):
             " channel; absent: estimated from each spectrum."
         ),
     ] = None
+    correlation: Annotated[
+        Literal["spectrum", "white"] | Lags | None,
+        Field(
+            description="Correlation of the noise between channels: its values at lags 0, 1, ..., `white` for none, or"
+            " `spectrum` for an estimate from each spectrum; absent: estimated once from the cube."
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _given_noise_needs_gaussline(self) -> Self:
-        if self.noise is not None and self.decomposer != "gaussline":
-            raise ValueError("noise can be given to gaussline only: phspectra estimates it by itself")
+        for name in ("noise", "correlation"):
+            if getattr(self, name) is not None and self.decomposer != "gaussline":
+                raise ValueError(f"{name} can be given to gaussline only: phspectra estimates it by itself")
         return self
 
 

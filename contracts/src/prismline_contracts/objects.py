@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from prismline_contracts.base import Contract, Count, Name
+from prismline_contracts.base import Contract, Count, Lags, Name
 from prismline_contracts.prefixes import CHUNKS_PREFIX, DECOMPOSITIONS_PREFIX
 
 #: CTYPE with an algorithm code: two of the letters that stand for a spectral variable, or a table, logarithm or grism.
@@ -38,6 +38,9 @@ class CubeGeometry(Contract):
     #: FITS keywords of a spectral axis without a constant step, as axis 1. Absent for linear axes, and where nobody can
     #: read them.
     spectral: dict[str, str | int | float | bool] | None = None
+    #: Correlation of the noise at lags 0, 1, ... channels, the first one 1, estimated once from a sample of the cube.
+    #: Absent: it was not estimated, and a reader estimates it from each spectrum.
+    noise_correlation: Lags | None = None
     #: Rest frequency of the observed line, in Hz. Absent where the header has none.
     rest_frequency: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from prismline_contracts.manifest import FitParams
+from prismline_contracts.objects import CubeGeometry
 from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
 from prismline_runtime import PermanentError
 from prismline_worker import decompose as decompose_module
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.decompose import decompose
+from prismline_worker.gaussline import with_correlation
 from prismline_worker.schema import FIT_SCHEMA
 
 pytestmark = pytest.mark.skipif(
@@ -101,3 +103,34 @@ def test_phspectra_does_not_take_a_given_noise(spectra, fitter, monkeypatch):
 def test_a_noise_that_the_chunk_lacks_is_not_replaced_by_an_estimate(spectra):
     with pytest.raises(PermanentError, match="lacks the noise of a-map"):
         run(spectra, params=FitParams(noise="a-map"))
+
+
+@pytest.mark.parametrize(
+    ("given", "of_the_cube", "assumed"),
+    [
+        (None, None, None),
+        (None, [1.0, 0.4], [1.0, 0.4]),
+        ("spectrum", [1.0, 0.4], "spectrum"),
+        ("white", [1.0, 0.4], "white"),
+        ([1.0, 0.2], [1.0, 0.4], [1.0, 0.2]),
+    ],
+)
+def test_the_correlation_is_the_given_one_or_else_that_of_the_cube(given, of_the_cube, assumed):
+    geometry = CubeGeometry(
+        n_channels=9, ny=1, nx=1, ctype="VRAD", crval=0.0, crpix=1.0, cdelt=1.0, cunit="m/s", bunit="K",
+        object_name="", cube_key="cubes/c.fits", noise_correlation=of_the_cube,
+    )  # fmt: skip
+    assert with_correlation(FitParams(correlation=given), geometry).correlation == assumed
+    assert with_correlation(FitParams(), None).correlation is None
+
+
+def test_the_given_correlation_reaches_gaussline(spectra):
+    found = decompose_directly(spectra, correlation=[1.0, 0.4])
+    assert run(spectra, params=FitParams(correlation=[1.0, 0.4]))["rms"].to_pylist() == found.rms.tolist()
+    assert run(spectra, params=FitParams(correlation="spectrum")).equals(run(spectra))
+
+
+def test_a_correlation_that_no_noise_has_fails_the_chunk_with_the_reason():
+    params = FitParams(correlation=[1.0, 1.0, -1.0])
+    with pytest.raises(PermanentError, match="gaussline refuses the parameters: no noise has the given correlation"):
+        run(np.zeros((1, 50)), params=params)

@@ -11,7 +11,7 @@ from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
 from prismline_cli.connection import Connection
 from prismline_cli.manifests import submit_manifest
 from prismline_cli.output import console, fail, print_json, stderr
-from prismline_cli.submission import check_file, check_survey
+from prismline_cli.submission import check_file, check_survey, correlation_given
 from prismline_cli.submission import submit as submit_cube
 from prismline_cli.tables import show_run
 from prismline_cli.watching import PICKED_UP_SECONDS
@@ -51,6 +51,13 @@ def submit(
             " file with a value for each channel. Default: estimated from each spectrum."
         ),
     ] = None,
+    correlation: Annotated[
+        str | None,
+        typer.Option(
+            help="Correlation of the noise between channels: 'spectrum' (estimated from each), 'white' (none), or its"
+            " values at lags 0, 1, ... as 1,0.5,0.1. Default: estimated once from the cube."
+        ),
+    ] = None,
     chunk_size: Annotated[
         int | None, typer.Option(help="Spectra per chunk. By default, the splitter chooses it from the cost of a fit.")
     ] = None,
@@ -74,6 +81,7 @@ def submit(
         "neg_thresh": neg_thresh,
         "decomposer": decomposer,
         "preset": preset,
+        "correlation": None if correlation is None else correlation_given(correlation),
     }
     fields = {
         "survey": survey,

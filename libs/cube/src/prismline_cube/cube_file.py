@@ -99,6 +99,12 @@ class Cube(CubeHeader):
                 yield SpectraBlock(begin, spectra, x.astype(np.int32), y.astype(np.int32))
                 begin += len(index)
 
+    def gather(self, index: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+        """The spectra (n, n_channels) with the indices `index`, which ascend. Neighbours are read together."""
+        parts = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
+        blocks = (next(self.blocks(len(part), int(part[0]))).spectra for part in parts if len(part))
+        return np.concatenate([np.empty((0, self.n_channels), self.dtype), *blocks])
+
     def _read_slab(self, file: io.FileIO, index: int) -> tuple[int, NDArray[Any]]:
         """The slab that contains spectrum `index`: its first index, and its stored values (n, n_channels)."""
         stored = self.stored

@@ -112,7 +112,7 @@ def _decompose_one(
 
 def phspectra_params(params: FitParams) -> dict[str, float]:
     """The arguments of phspectra's `fit_gaussians`."""
-    return params.model_dump(exclude={"decomposer", "preset", "noise"})
+    return params.model_dump(exclude={"decomposer", "preset", "noise", "correlation"})
 
 
 def _table(rows: list[_Row], block: Spectra, params: FitParams) -> pa.Table:

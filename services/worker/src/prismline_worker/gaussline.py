@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
+from prismline_contracts.objects import CubeGeometry
 from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, decompose
+from prismline_runtime.errors import PermanentError
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.schema import FIT_SCHEMA
 
@@ -36,12 +38,30 @@ _COMPONENT_COLUMNS = {
 def decompose_with_gaussline(block: Spectra, params: FitParams, *, budget_s: float | None = None) -> pa.Table:
     """A table of :data:`FIT_SCHEMA` with a row for each spectrum. Its metadata has the assumptions about the noise.
 
-    The noise of the block broadcasts to the shape of its spectra. None: gaussline estimates it. A spectrum that takes
-    longer than `budget_s` seconds is `timed_out`.
+    The noise of the block broadcasts to the shape of its spectra. None: gaussline estimates it, and so the
+    correlation if the parameters have none. A spectrum that takes longer than `budget_s` seconds is `timed_out`.
+
+    Raises `PermanentError` if the correlation is none that noise can have.
     """
-    given = params.model_dump(exclude={"decomposer", "noise"})
+    given = params.model_dump(exclude={"decomposer", "noise", "correlation"})
     settings = Params(**given, time_budget_s=budget_s or NO_BUDGET_S)
-    return _table(decompose(block.spectra, settings, noise=block.noise), block.x, block.y, params.beta)
+    correlation = "estimate" if params.correlation in (None, "spectrum") else params.correlation
+    try:
+        found = decompose(block.spectra, settings, noise=block.noise, correlation=correlation)
+    except ValueError as error:
+        raise PermanentError(f"gaussline refuses the parameters: {error}.") from error
+    return _table(found, block.x, block.y, params.beta)
+
+
+def with_correlation(params: FitParams, geometry: CubeGeometry | None) -> FitParams:
+    """The parameters with the correlation of the whole cube's noise, unless they have one.
+
+    Without either it is estimated from each spectrum: the splitter is of an older release, or its sample had too few
+    channels without lines.
+    """
+    if params.correlation is not None or geometry is None:
+        return params
+    return params.model_copy(update={"correlation": geometry.noise_correlation})
 
 
 def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:

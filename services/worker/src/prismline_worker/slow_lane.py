@@ -16,6 +16,7 @@ from prismline_contracts.manifest import FitParams
 from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.gaussline import with_correlation
 from prismline_worker.inputs import open_input
 from prismline_worker.located import located
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
@@ -95,7 +96,7 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
         spectra = chunk_input.take(rows)
     refit = decompose(
         spectra,
-        command.params,
+        with_correlation(command.params, chunk_input.geometry),
         fitter=deps.fitter,
         deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
     )

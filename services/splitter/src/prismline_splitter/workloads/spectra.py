@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import zipfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from prismline_contracts.base import chunk_id
 from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, chunk_key, geometry_key, noise_key
 from prismline_contracts.references import CubeReference, NoiseReference
-from prismline_cube import Layout
+from prismline_cube import Layout, reader_of
 from prismline_cube.cube_file import (
     HEADER_BYTES,
     MAGIC_BYTES,
@@ -41,6 +42,7 @@ from prismline_cube.header import CubeHeader
 from prismline_ledger import NewChunk
 from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point, reader_errors
 from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
+from prismline_splitter.correlation import correlation_in, sample_parts
 from prismline_splitter.inputs import SMALL_CUBE_BYTES, cost_of
 from prismline_splitter.noise import read_noise
 from prismline_splitter.workload import Source, Split
@@ -69,7 +71,8 @@ class Spectra:
     def split(self, manifest: SpectraManifest, source: Source) -> Split:
         """Write the cube's geometry and, unless chunks refer to the cube, a `.npz` file for each chunk.
 
-        For references only the cube's header is read. Memory is bounded, whatever the size of a cube or a chunk.
+        For references only the cube's header and a sample of its spectra are read. Memory is bounded, whatever the size
+        of a cube or a chunk.
         """
         bucket = source.bucket if manifest.cube_bucket is None else source.open_bucket(manifest.cube_bucket)
         original = Original(bucket, manifest.cube_key, source.pinned("etag", lambda: bucket.version(manifest.cube_key)))
@@ -203,7 +206,13 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
         )
     with _cube_errors(_failed(original)):
         whole = original.reference(header, source.bucket.name)
-        layout, geometry = Layout.of(whole), _geometry_json(header, original.key)
+        layout = Layout.of(whole)
+
+    def sample(index: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+        with _cube_errors(_failed(original)):
+            return reader_of(whole, original.bucket).gather(index)
+
+    geometry = _geometry_json(header, original.key, _correlation(layout, manifest, source, sample))
     size = source.pinned("chunk_size", lambda: _referring_chunk_size(layout, header, manifest))
     source.bucket.write(geometry_key(source.run_id), geometry)
     with TemporaryDirectory(prefix="prismline-noise-", dir=source.workdir) as directory:
@@ -231,7 +240,13 @@ def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Spli
             original.bucket.download(original.key, path, etag=original.etag)
             with _cube_errors(failed):
                 cube = open_cube(path, folder)
-                geometry = _geometry_json(cube, original.key)
+                layout = Layout.of(original.reference(cube, source.bucket.name))
+
+        def sample(index: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+            with _cube_errors(failed):
+                return cube.gather(index)
+
+        geometry = _geometry_json(cube, original.key, _correlation(layout, manifest, source, sample))
         size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
         source.bucket.write(geometry_key(source.run_id), geometry)
         about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
@@ -250,6 +265,28 @@ def _noise(cube: CubeHeader, manifest: SpectraManifest, folder: Path, source: So
     source.bucket.download(key, path, etag=etag)
     with _cube_errors(f"The noise {key} cannot be used"):
         return read_noise(path, cube, folder)
+
+
+def _correlation(
+    layout: Layout,
+    manifest: SpectraManifest,
+    source: Source,
+    sample: Callable[[NDArray[np.int64]], NDArray[np.floating[Any]]],
+) -> list[float] | None:
+    """The correlation of the cube's noise, which the run's first delivery pins. None: each spectrum has its own.
+
+    sample: reads the spectra with these indices, which ascend.
+    """
+    if manifest.params.correlation is not None or manifest.params.decomposer != "gaussline":
+        return None
+
+    def find() -> str:
+        parts = sample_parts(layout)
+        index = np.unique(np.concatenate([np.array(part, dtype=np.int64) for part in parts])) if parts else None
+        return json.dumps(None if index is None else correlation_in(sample(index)))
+
+    found: list[float] | None = json.loads(source.pinned("noise_correlation", find))
+    return found
 
 
 def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
@@ -355,5 +392,6 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
         np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _geometry_json(cube: CubeHeader, cube_key: str) -> bytes:
-    return cube.geometry(cube_key).model_dump_json(exclude_none=True).encode()
+def _geometry_json(cube: CubeHeader, cube_key: str, correlation: list[float] | None) -> bytes:
+    geometry = cube.geometry(cube_key).model_copy(update={"noise_correlation": correlation})
+    return geometry.model_dump_json(exclude_none=True).encode()

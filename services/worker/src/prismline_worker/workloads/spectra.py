@@ -19,6 +19,7 @@ from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.gaussline import with_correlation
 from prismline_worker.inputs import open_input
 from prismline_worker.located import located
 from prismline_worker.output import OutputFile, from_parquet, metadata_of, timed_out_rows
@@ -79,13 +80,14 @@ class Spectra:
         with ExitStack() as stack:
             chunk = stack.enter_context(open_input(command, bucket, self._deps, n_items=command.n_items))
             metadata = metadata_of(command, params, chunk.geometry)
+            assumed = with_correlation(params, chunk.geometry)
             output = stack.enter_context(OutputFile(chunk.geometry, metadata))
             for block in prefetched(chunk.blocks()):
                 begun = time.monotonic()
                 n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
                 table = decompose(
                     block,
-                    params,
+                    assumed,
                     fitter=self._deps.fitter,
                     budget_s=self._deps.settings.spectrum_budget_seconds,
                     deadline=deadline,
