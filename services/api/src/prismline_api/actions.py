@@ -36,8 +36,9 @@ from prismline_runtime import fault_point
 ENDED = frozenset({"completed", "failed", "cancelled"})
 #: How often a change of a job is tried while other requests change the job.
 TRIES = 10
-#: How long the item of an export is kept, in seconds: 14 days.
-EXPORT_SECONDS = 14 * 86_400
+#: How long the item of an export is kept, in seconds: six days. The bucket deletes the object after seven
+#: (`ExportDays`), and a link is valid for one.
+EXPORT_SECONDS = 6 * 86_400
 
 
 def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
