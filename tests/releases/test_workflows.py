@@ -43,7 +43,7 @@ def test_every_workflow_is_valid_by_its_schema(tmp_path: Path) -> None:
 def test_a_service_is_tested_when_what_its_image_holds_changes(service: str) -> None:
     dockerfile = REPOSITORY / "services" / service / "Dockerfile"
     folders = {str(Path(source).parent) for source in copied(dockerfile)}
-    folders |= set(re.findall(r"^COPY (libs/\w+)(?:/src/\w+)? /\S+$", dockerfile.read_text(), re.MULTILINE))
+    folders |= set(re.findall(r"^COPY (libs/\w+) /\w+/$", dockerfile.read_text(), re.MULTILINE))
     assert built_from(REPOSITORY, service) == folders
     for folder in folders:
         assert service in affected(REPOSITORY, [f"{folder}/src/x.py"])

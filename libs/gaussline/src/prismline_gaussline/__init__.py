@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib import metadata
+from typing import TYPE_CHECKING
 
 from .axis import SpectralAxis
 from .batch import INSTRUCTION_SETS, NoDataWarning, decompose, kernel_available
@@ -22,7 +23,8 @@ from .params import Params, Preset
 from .spatial import refit_from_neighbours
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
 
-__version__ = version("prismline-gaussline")
+if TYPE_CHECKING:
+    __version__: str
 
 __all__ = [
     "COMPONENT_COLUMNS",
@@ -45,3 +47,10 @@ __all__ = [
     "kernel_available",
     "refit_from_neighbours",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, read when it is used: an image may hold the modules without the metadata of the package."""
+    if name == "__version__":
+        return metadata.version("prismline-gaussline")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
