@@ -12,7 +12,6 @@ from prismline_contracts.objects import CubeGeometry
 from prismline_cube.cube_file import read_header
 from prismline_cube.layout import Layout
 from prismline_splitter.correlation import correlation_in, sample_parts
-from tests.cubes import header
 
 
 def layout_of(shape: tuple[int, int, int], ctypes: tuple[str, str, str] = ("X", "Y", "VRAD")) -> Layout:
@@ -75,7 +74,7 @@ def test_blank_and_constant_samples_have_no_estimate() -> None:
 @pytest.mark.emulator
 def test_both_inputs_record_the_same_correlation(world, tmp_path) -> None:  # type: ignore[no-untyped-def]
     spectra = smooth_noise(400, 100, 1.0).T.reshape(100, 20, 20).astype(np.float32)
-    fits.writeto(tmp_path / "cube.fits", spectra, header())
+    fits.writeto(tmp_path / "cube.fits", spectra, fits.Header({"CTYPE3": "VRAD", "CUNIT3": "m/s", "CDELT3": 200.0}))
     path = tmp_path / "cube.fits"
     found = {kind: correlation_of(world, path, kind) for kind in ("copy", "reference")}
     assert found["copy"] == found["reference"]
