@@ -221,7 +221,10 @@ def test_a_check_passes(checkout: Path, command: tuple[str, ...]) -> None:
 
 def test_the_harness_starts_it_and_its_wheel_needs_it(checkout: Path) -> None:
     (process,) = service_processes(checkout, services=["tally"])
-    assert process.command[-5:] == ["--queue", "tallies", "--batch-size", "1", "prismline_tally.handler:handler"]
+    assert process.command[-7:] == [
+        *("--queue", "tallies", "--batch-size", "1", "--parallel", "4"),
+        "prismline_tally.handler:handler",
+    ]
     done = run(checkout / "localstack", sys.executable, "setup.py", "-q", "egg_info", "--egg-base", "..")
     assert done.returncode == 0, done.stderr
     needed = (checkout / "prismline_localstack.egg-info" / "requires.txt").read_text()
