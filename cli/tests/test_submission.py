@@ -12,7 +12,7 @@ import pytest
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import CommandError
-from prismline_cli.submission import submit
+from prismline_cli.submission import correlation_given, submit
 
 pytestmark = pytest.mark.emulator
 
@@ -117,4 +117,23 @@ def test_a_noise_map_is_uploaded_beside_the_cube(connection: Connection, cube: P
 def test_a_wrong_noise_uploads_nothing(connection: Connection, cube: Path, noise: str, params: dict[str, Any]) -> None:
     with pytest.raises(CommandError):
         submit(connection, str(cube), {"survey": "grs", "params": params}, noise=noise)
+    assert keys(connection, "") == set()
+
+
+# ---- correlation
+
+
+@pytest.mark.parametrize(
+    ("text", "given"), [("white", "white"), ("spectrum", "spectrum"), ("1,0.5,-0.1", [1.0, 0.5, -0.1])]
+)
+def test_a_correlation_goes_into_the_parameters(connection: Connection, cube: Path, text: str, given: object) -> None:
+    params = {"correlation": correlation_given(text)}
+    submit(connection, str(cube), {"survey": "grs", "idempotency_key": "a", "params": params})
+    assert manifest(connection, "a")["params"] == {"correlation": given}
+
+
+@pytest.mark.parametrize("text", ["estimate", "", "1", "0.5,0.1", "1,2", "1,nan", "1,0,0,0,0,0,0,0,0"])
+def test_a_wrong_correlation_uploads_nothing(connection: Connection, cube: Path, text: str) -> None:
+    with pytest.raises(CommandError, match="correlation"):
+        submit(connection, str(cube), {"survey": "grs", "params": {"correlation": correlation_given(text)}})
     assert keys(connection, "") == set()

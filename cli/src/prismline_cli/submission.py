@@ -95,12 +95,9 @@ def correlation_given(text: str) -> str | list[float]:
     if text in ("spectrum", "white"):
         return text
     try:
-        lags = [float(part) for part in text.split(",")]
+        return [float(part) for part in text.split(",")]
     except ValueError:
         fail(f"The correlation {text!r} is neither spectrum, white, nor values such as 1,0.5,0.1.")
-    if lags[0] != 1.0:
-        fail(f"The correlation {text!r} does not begin with 1, which is that of a channel with itself.")
-    return lags
 
 
 def _number(text: str) -> float | None:

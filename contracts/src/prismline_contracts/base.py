@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    field_validator,
+)
 from pydantic_core import CoreSchema
 
 #: Namespace of all derived ids (UUIDs of version 5, RFC 9562).
@@ -55,8 +63,16 @@ MOST_WHOLE = 2**53 - 1
 MOST_INDEX = 2**31 - 1
 
 
+def _begins_with_one(lags: list[float]) -> list[float]:
+    if lags[0] != 1.0:
+        raise ValueError("the correlation at lag 0, that of a channel with itself, is 1")
+    return lags
+
+
 #: A correlation at lags 0, 1, ... channels, of which the first one is 1.
-Lags = Annotated[list[Annotated[float, Field(ge=-1, le=1)]], Field(min_length=2, max_length=8)]
+Lags = Annotated[
+    list[Annotated[float, Field(ge=-1, le=1)]], Field(min_length=2, max_length=8), AfterValidator(_begins_with_one)
+]
 
 
 class Submitted(BaseModel):

@@ -12,11 +12,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.table import Table
 
 from prismline_cli.commands.options import AsJson, pairs
-from prismline_cli.output import ExitCode, console, fail, print_json, stderr
+from prismline_cli.output import console, print_json, stderr
 from prismline_deploy import deploying, targets
 from prismline_deploy.change_sets import ChangeSet
 from prismline_deploy.deploying import Target
 from prismline_deploy.errors import DeployError
+from prismline_deploy.failing import deploy_errors
 from prismline_deploy.record import Release
 
 Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
@@ -79,14 +80,12 @@ def _release(service: str, release: Release) -> dict[str, Any]:
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
-    """End the command with a sentence if the block fails at the deployment or at AWS."""
-    try:
-        yield
-    except DeployError as error:
-        fail(str(error), ExitCode.UNREACHABLE)
-    except (ClientError, BotoCoreError) as error:
-        fail(f"AWS refused: {error}", ExitCode.UNREACHABLE)
+def _aws_errors() -> Iterator[None]:
+    with deploy_errors():
+        try:
+            yield
+        except (ClientError, BotoCoreError) as error:
+            raise DeployError(f"AWS refused: {error}") from error
 
 
 def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) -> None:
@@ -114,7 +113,7 @@ def _deploy(
 ) -> None:
     """Deploy platform and services: build images, show and execute a change set for each stack."""
     shown = _Shown(execute=not plan, quiet=as_json)
-    with _one_sentence():
+    with _aws_errors():
         target = targets.find_target(environment, pairs(parameter or []))
         with stderr.status("Deploying ..."):
             deployed = deploying.deploy(target, root.absolute(), shown, service)
@@ -129,7 +128,7 @@ def _rollback(
 ) -> None:
     """Restore the previous release of a service. Queues and tables are not changed."""
     shown = _Shown(execute=not plan, quiet=as_json)
-    with _one_sentence():
+    with _aws_errors():
         target = targets.find_target(environment, {})
         with stderr.status("Rolling back ..."):
             restored = deploying.rollback(target, service, shown)

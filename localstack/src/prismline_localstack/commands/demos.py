@@ -9,7 +9,7 @@ import typer
 
 from prismline_cli.commands.options import AsJson
 from prismline_cli.output import ExitCode, print_json, story_on_stderr
-from prismline_localstack.commands.failing import harness_errors
+from prismline_deploy.failing import deploy_errors
 from prismline_localstack.demos import DemoResult
 
 
@@ -24,7 +24,7 @@ def demo(
     """Start the system, decompose a cube, show the results, and shut down."""
     from prismline_localstack.demos.cube import demo as run_demo  # noqa: PLC0415
 
-    with harness_errors(), story_on_stderr(as_json):
+    with deploy_errors(), story_on_stderr(as_json):
         done = run_demo(cube, survey, chunk_size, to, keep=keep)
     _end(done, as_json=as_json)
 
@@ -36,7 +36,7 @@ def demo_captions(
     """Caption a recording through a GPU outage: the alert, the mute, the captions."""
     from prismline_localstack.demos.captions import demo_captions as run_demo  # noqa: PLC0415
 
-    with harness_errors(), story_on_stderr(as_json):
+    with deploy_errors(), story_on_stderr(as_json):
         done = run_demo(to)
     _end(done, as_json=as_json)
 
@@ -48,7 +48,7 @@ def demo_faults(
     """Start the system, inject many faults at once, and show the end of each chunk."""
     from prismline_localstack.demos.faults import demo_faults as run_demo  # noqa: PLC0415
 
-    with harness_errors(), story_on_stderr(as_json):
+    with deploy_errors(), story_on_stderr(as_json):
         done = run_demo(to)
     _end(done, as_json=as_json)
 
@@ -61,7 +61,7 @@ def demo_urls(
     """Submit a list of URLs over HTTP, kill Valkey and a worker meanwhile, and export all pages in one archive."""
     from prismline_localstack.demos.urls import demo_urls as run_demo  # noqa: PLC0415
 
-    with harness_errors(), story_on_stderr(as_json):
+    with deploy_errors(), story_on_stderr(as_json):
         done = run_demo(urls, to)
     _end(done, as_json=as_json)
 

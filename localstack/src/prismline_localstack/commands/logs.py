@@ -16,8 +16,8 @@ from prismline_cli.commands.options import AsJson
 from prismline_cli.finding import match
 from prismline_cli.output import fail
 from prismline_cli.printed import checked_output
+from prismline_deploy.failing import deploy_errors
 from prismline_localstack import harness
-from prismline_localstack.commands.failing import harness_errors
 from prismline_localstack.home import Home
 from prismline_localstack.log_files import Entry, Level, LogFiles, Reader
 from prismline_localstack.supervisor import EMULATOR
@@ -71,7 +71,7 @@ def logs(
     if service is not None and named is not None and service != named:
         fail(f"Name {service} or {named}, not both.")
     after = _moment(since) if since is not None else None
-    with harness_errors():
+    with deploy_errors():
         for entry in _entries(service or named, run, chunk, after, tail, level, follow=follow):
             if as_json:
                 document = entry.as_json()

@@ -12,8 +12,8 @@ from rich.text import Text
 from prismline_cli.commands.options import AsJson, pairs
 from prismline_cli.output import console, print_json, stderr
 from prismline_cli.web_console import console_address
+from prismline_deploy.failing import deploy_errors
 from prismline_localstack import harness
-from prismline_localstack.commands.failing import harness_errors
 from prismline_localstack.state import Status
 
 HomeOption = Annotated[
@@ -40,7 +40,7 @@ def up(
 ) -> None:
     """Start the emulator, deploy the stacks, and start the services."""
     settings = pairs(setting or [])
-    with harness_errors():
+    with deploy_errors():
         already = harness.is_up(home)
         with stderr.status("Starting ..."):
             state = harness.up(
@@ -64,7 +64,7 @@ def up(
 
 def down(home: HomeOption = None, as_json: AsJson = False) -> None:
     """Stop the services and the emulator."""
-    with harness_errors(), stderr.status("Stopping ..."):
+    with deploy_errors(), stderr.status("Stopping ..."):
         ran = harness.down(home)
     if as_json:
         print_json({"stopped": ran})
@@ -77,7 +77,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show processes and queues."""
-    with harness_errors():
+    with deploy_errors():
         now = harness.status(home)
     if as_json:
         print_json(now.model_dump(mode="json"))
