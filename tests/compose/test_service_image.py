@@ -36,7 +36,7 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout of the committed worker, contracts and libraries."""
     page = commands(PAGE, "One service")
     clone = next(n for n, command in enumerate(page) if command.startswith("git clone"))
-    script = "\n".join([f"cd {tmp_path}", *page[clone:-1]])
+    script = "\n".join([f"cd {tmp_path}", *page[clone : page.index("git checkout") + 1]])
     run("bash", "-e", "-c", script, REPOSITORY=str(REPOSITORY))
     return tmp_path / "prismline"
 
