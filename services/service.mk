@@ -60,7 +60,7 @@ deploy: needs-env  ## Deploy the service to ENV.
 	$(BIN)/prismline deploy --env $(ENV) --service $(SERVICE) --root $(ROOT)
 
 rollback: needs-env  ## Restore the previous release in ENV.
-	$(BIN)/prismline rollback --env $(ENV) --service $(SERVICE)
+	$(BIN)/prismline rollback --env $(ENV) --service $(SERVICE) --root $(ROOT)
 
 .PHONY: needs-env
 needs-env:

@@ -26,11 +26,12 @@ type = independence
 modules = {services}
 
 [importlinter:contract:layers]
-name = Each package imports only those below: harness and tools, deploy tool, command, services, libraries, runtime
+name = Each package imports only those below: harness, deploy tool, tools, command, services, libraries, runtime
 type = layers
 layers =
-    prismline_localstack | {tools}
+    prismline_localstack
     prismline_deploy
+    {tools}
     prismline_cli
     {service_layer}
     {library_layer}

@@ -24,6 +24,7 @@ from pact import Verifier, match
 from pact.types import Message
 
 from prismline_contracts_tool.deploying import Verifications, pact_digest
+from prismline_contracts_tool.registry import REGISTRY, read_registry
 from tests.contracts.scenes import Link, Sighting, play, richest, sightings_of
 from tests.contracts.versions import ROOT, version_of
 
@@ -163,6 +164,11 @@ def verify_all(folder: Path) -> Verifications:
     """Verify every producer against every pact, and add the results to the recorded ones."""
     recorded = Verifications.read(VERIFICATIONS)
     stated = pacts_in(folder)
+    registry = read_registry(ROOT / "contracts" / REGISTRY)
+    for service in sorted({each for entry in registry.values() for each in (*entry.producers, *entry.consumers)}):
+        if (ROOT / "services" / service).is_dir() or service == "cli":
+            recorded.add_types(service, version_of(service), registry)
+            recorded.keeps.setdefault(service, {})[version_of(service)] = []
     for consumer in sorted({_parties(each)[0] for each in stated.values()}):
         recorded.needs.setdefault(consumer, {})[version_of(consumer)] = {
             _parties(each)[1]: pact_digest(each)

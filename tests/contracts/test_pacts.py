@@ -51,56 +51,56 @@ def test_every_producer_keeps_every_pact_and_that_is_recorded() -> None:
 
 def seen(consumer: str, producer: str, kind: str, workload: str = "") -> tuple[str, Sighting]:
     """The scene and the message in which a consumer reads the most fields."""
-    link = Link(consumer, producer, f"prismline.{kind}.v1")
+    link = Link(consumer, producer, f"prismline.{kind}")
     return next(each for each in richest() if (each[1].link, each[1].workload) == (link, workload))
 
 
 def test_a_handler_is_not_asked_for_what_it_neither_requires_nor_reads() -> None:
-    _, sighting = seen("status", "worker", "run.drained")
+    _, sighting = seen("status", "worker", "run.drained.v1")
     assert {"drains", "unit"} <= sighting.body["data"].keys()
     assert not {"drains", "unit"} & sighting.needs()["data"].keys()
     assert "traceparent" not in sighting.needs()
 
 
 def test_an_optional_field_that_a_handler_reads_is_part_of_its_pact() -> None:
-    scene, sighting = seen("worker", "splitter", "chunk.process", "spectra")
+    scene, sighting = seen("worker", "splitter", "chunk.process.v2", "spectra")
     assert scene == "a cube whose chunks refer to it"
     assert sighting.needs()["data"]["reference"]["axes"] == [4, 1, 4]
 
 
 def test_a_worker_states_what_it_needs_for_each_workload() -> None:
-    _, captions = seen("worker", "splitter", "chunk.process", "captions")
+    _, captions = seen("worker", "splitter", "chunk.process.v1", "captions")
     assert captions.needs()["data"]["params"].keys() == {"max_tokens", "prompt"}
-    _, urls = seen("worker", "splitter", "tasks.process", "urls")
+    _, urls = seen("worker", "splitter", "tasks.process.v1", "urls")
     assert {"task_ids", "bucket", "params"} <= urls.needs()["data"].keys()
 
 
 @pytest.mark.parametrize(
-    ("producer", "consumer", "kind", "field"),
+    ("producer", "consumer", "kind.v1", "field"),
     [
-        ("splitter", "worker", "chunk.process", "reference"),
-        ("splitter", "status", "run.submitted", "tolerated_failure_percent"),
-        ("worker", "status", "run.drained", "failed_percent"),
-        ("status", "splitter", "run.split", "tasktoken"),
-        ("cli", "dlq-consumer", "deadletters.recover", "only_run"),
-        ("api", "dlq-consumer", "deadletters.recover.requested", "only_run"),
-        ("api", "status", "run.submitted", "tolerated_failure_percent"),
-        ("api", "splitter", "job.ingest", "manifest_key"),
-        ("api", "splitter", "job.delete.requested", "run_ids"),
-        ("api", "worker", "tasks.process", "task_ids"),
-        ("api", "exporter", "export.requested", "tenant"),
-        ("dlq-consumer", "exporter", "export.requested", "given_up"),
-        ("status", "webhooks", "run.completed", "completed_at"),
-        ("status", "webhooks", "run.failed", "error"),
-        ("status", "alerting", "run.failed", "error"),
-        ("splitter", "worker", "tasks.process", "bucket"),
-        ("worker", "worker", "tasks.process", "task_ids"),
+        ("splitter", "worker", "chunk.process.v2", "reference"),
+        ("splitter", "status", "run.submitted.v1", "tolerated_failure_percent"),
+        ("worker", "status", "run.drained.v1", "failed_percent"),
+        ("status", "splitter", "run.split.v1", "tasktoken"),
+        ("cli", "dlq-consumer", "deadletters.recover.v1", "only_run"),
+        ("api", "dlq-consumer", "deadletters.recover.requested.v1", "only_run"),
+        ("api", "status", "run.submitted.v1", "tolerated_failure_percent"),
+        ("api", "splitter", "job.ingest.v1", "manifest_key"),
+        ("api", "splitter", "job.delete.requested.v1", "run_ids"),
+        ("api", "worker", "tasks.process.v1", "task_ids"),
+        ("api", "exporter", "export.requested.v1", "tenant"),
+        ("dlq-consumer", "exporter", "export.requested.v1", "given_up"),
+        ("status", "webhooks", "run.completed.v1", "completed_at"),
+        ("status", "webhooks", "run.failed.v1", "error"),
+        ("status", "alerting", "run.failed.v1", "error"),
+        ("splitter", "worker", "tasks.process.v1", "bucket"),
+        ("worker", "worker", "tasks.process.v1", "task_ids"),
     ],
 )
 def test_a_producer_that_leaves_out_what_a_consumer_reads_is_told_whom_it_breaks(
     monkeypatch: pytest.MonkeyPatch, producer: str, consumer: str, kind: str, field: str
 ) -> None:
-    link = Link(consumer, producer, f"prismline.{kind}.v1")
+    link = Link(consumer, producer, f"prismline.{kind}")
     for scene in {scene for scene, sighting in richest() if sighting.link == link}:
         body = sightings_of(scene)[link].body
         monkeypatch.delitem(body if field in body else body["data"], field, raising=False)
@@ -109,7 +109,7 @@ def test_a_producer_that_leaves_out_what_a_consumer_reads_is_told_whom_it_breaks
     said = str(raised.value)
     assert f"{producer} does not send what {consumer} needs" in said
     assert field in said
-    assert f"prismline.{kind}.v1" in said
+    assert f"prismline.{kind}" in said
 
 
 def test_a_field_that_is_removed_from_the_code_breaks_its_readers_by_name(tmp_path: Path) -> None:
@@ -148,6 +148,7 @@ WITHOUT_PACT = {
         ("dlq-consumer", f"{kind}.v1"): "it reads dead letters of other services by its own code"
         for kind in ("chunk.process", "run.split", "spectra.refit", "tasks.process")
     },
+    **{("dlq-consumer", f"{kind}.v2"): "as for the first version" for kind in ("chunk.process", "spectra.refit")},
     ("ledger", "deadletters.recover.v1"): "a library, which the dead-letter consumer calls",
     ("status", "run.recovered.v1"): "no scene has a chunk that was given up complete late",
     ("status", "run.tasks.recovered.v1"): "nor a task",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any, ClassVar
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
-from pydantic import Field
 
 from prismline_contracts.base import now
-from prismline_contracts.commands import ChunkProcess, Queue
+from prismline_contracts.commands import ChunkProcess, ReferencedChunkProcess
 from prismline_contracts.envelope import Envelope
 from prismline_runtime import Message, queue_handler
 from prismline_runtime.transport import Transport
@@ -24,29 +23,16 @@ from tests.simulation.simulation import simulate
 DEPLOYED = 50.0
 
 
-class ChunkProcessV2(ChunkProcess):
-    """The next major version: `n_items` is called `items`."""
-
-    TYPE: ClassVar[str] = "prismline.chunk.process.v2"
-
-    n_items: int = Field(alias="items", ge=1)
-
-
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Messages that workers accepted and refused, by type. Every second chunk is sent as the next major version."""
+    """Messages that workers accepted and refused, by type. The workers of the older release know the first major."""
     seen: Counter[str] = Counter()
-    began: list[Any] = []
+    began: list[datetime] = []
     send, dead_letter = Transport.send, Transport.dead_letter
 
     def splitter_sends(self: Transport, queue: str, messages: Iterable[Envelope], **how: Any) -> None:
         began.append(now())
-        both = queue == Queue.CHUNKS and self.source.endswith("/splitter")
-        send(self, queue, [as_v2(each) if both and n % 2 else each for n, each in enumerate(messages)], **how)
-
-    def as_v2(message: Envelope) -> Envelope:
-        data = {"items" if name == "n_items" else name: value for name, value in message.data.items()}
-        return message.model_copy(update={"type": ChunkProcessV2.TYPE, "data": data})
+        send(self, queue, messages, **how)
 
     def worker_takes(transport: Transport, logger: Any, messages: dict[Any, Any], **options: Any) -> Any:
         process = messages[ChunkProcess]
@@ -56,8 +42,10 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             process(data, message)
 
         newer = began and now() >= began[0] + timedelta(seconds=DEPLOYED - 10)
-        known = {ChunkProcess: counted} | ({ChunkProcessV2: counted} if newer else {})
-        return queue_handler(transport, logger, messages | known, **options)
+        known = {**messages, ChunkProcess: counted, ReferencedChunkProcess: counted}
+        if not newer:
+            del known[ReferencedChunkProcess]
+        return queue_handler(transport, logger, known, **options)
 
     def refused(self: Transport, delivery: Any, why: dict[str, str]) -> None:
         seen[f"{json.loads(delivery.body)['type']} {next(iter(why))}"] += 1
@@ -72,10 +60,12 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_chunk_of_the_next_major_waits_for_a_worker_that_knows_it_and_every_chunk_is_processed(
     taken: Counter[str],
 ) -> None:
-    result = simulate(plan=Plan(runs=(RunPlan(chunks=8),), deploys=(("worker", DEPLOYED),)), record={})
+    runs = (RunPlan(chunks=4), RunPlan(chunks=4, refers=True))
+    result = simulate(plan=Plan(runs=runs, deploys=(("worker", DEPLOYED),)), record={})
     assert result.finding is None, str(result.finding)
-    assert result.transitions[("run", "running", "completed")] == 1
-    assert taken[ChunkProcess.TYPE] > 0
-    assert taken[f"{ChunkProcessV2.TYPE} unknown"] > 0, "the worker of the last release does not know it"
-    assert taken[ChunkProcessV2.TYPE] > 0, "the worker of this release takes it from the dead-letter queue"
-    assert set(taken) == {ChunkProcess.TYPE, ChunkProcessV2.TYPE, f"{ChunkProcessV2.TYPE} unknown"}
+    assert result.transitions[("run", "running", "completed")] == 2
+    first, second = ChunkProcess.TYPE, ReferencedChunkProcess.TYPE
+    assert taken[first] > 0
+    assert taken[f"{second} unknown"] > 0, "the worker of the last release does not know it"
+    assert taken[second] > 0, "the worker of this release takes it from the dead-letter queue"
+    assert set(taken) == {first, second, f"{second} unknown"}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 
 import releases
 from prismline_contracts.items import ChunkStatus
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
+from prismline_localstack.harness import load_state
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.releases import wheels
-from tests.system import CHUNK_SERVICES, System
+from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -77,7 +80,7 @@ def test_a_cube_is_decomposed_with_one_service_of_the_last_release(
     service, folder = released
     root = checkout_with(folder, service, tmp_path / "checkout")
     with System.running(tmp_path, monkeypatch, services=CHUNK_SERVICES, root=root) as system:
-        # Worker 1.0.0 reads only copied chunks. Reference chunks are newer.
+        # Chunks that refer to the cube would wait: worker 1.0.0 does not know them.
         fields = {"chunk_input": "copy"} if service == "worker" else {}
         run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2, **fields)
         view = system.wait(run_id)
@@ -86,3 +89,30 @@ def test_a_cube_is_decomposed_with_one_service_of_the_last_release(
         assert len(system.table(run_id)) == 6
         if service == "splitter":  # an older worker writes fewer columns
             assert_invariants(system, run_id, nx=3)
+
+
+def archived(system: System) -> int:
+    """Number of dead letters in the archive."""
+    s3, bucket = system.connection.s3, system.connection.bucket
+    return len(s3.list_objects_v2(Bucket=bucket, Prefix=DEAD_LETTERS_PREFIX).get("Contents", []))
+
+
+def test_chunks_that_refer_to_the_cube_wait_until_the_worker_is_upgraded(
+    made_once: wheels.MadeOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made_once("released-worker", lambda folder: build_released("worker", folder))
+    root = checkout_with(folder, "worker", tmp_path / "checkout")
+    with System.running(tmp_path, monkeypatch, services=CHUNK_SERVICES, root=root) as system:
+        run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2, chunk_input="reference")
+        wait_for(lambda: archived(system) == 3, "worker 1.0.0 to leave all chunks to the dead-letter queue")
+        view = system.view(run_id)
+        assert view is not None
+        assert (view.status, view.failed, view.completed) == ("running", 0, 0)
+        shutil.rmtree(root / "services" / "worker")
+        (root / "services" / "worker").symlink_to(REPOSITORY / "services" / "worker")
+        for name, each in load_state().processes.items():
+            if name.startswith("worker") and each.process is not None:
+                each.process.signal(signal.SIGTERM)
+        view = system.wait(run_id, patience=240)
+        assert (view.status, view.completed, view.total) == ("completed", 3, 3)
+        assert_invariants(system, run_id, nx=3)

@@ -101,7 +101,8 @@ class ChunkProcess(MessageData):
     bucket: Name
     #: The chunk's input. With `reference`, the key of the object that it refers to.
     chunk_key: Key
-    #: Where the chunk's spectra are. Absent: in the object under `chunk_key`, which the splitter wrote.
+    #: Where the chunk's spectra are. Absent: in the object under `chunk_key`, which the splitter wrote. Present only in
+    #: `chunk.process.v2`, and in messages of contracts 1.1.0.
     reference: CubeReference | None = None
     #: Parameters of the workload. Only the workload reads them.
     params: dict[str, JsonValue]
@@ -114,10 +115,10 @@ class ChunkProcess(MessageData):
     #: Most chunks of the run that are processed at a time. Absent: no limit.
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
-    @classmethod
-    def of(cls, chunk: ChunkItem, run: RunItem, bucket: str, *, attempt: int = 1) -> Self:
+    @staticmethod
+    def of(chunk: ChunkItem, run: RunItem, bucket: str, *, attempt: int = 1) -> ChunkProcess:
         """The command for a chunk and its run, as the ledger has them."""
-        return cls(
+        command = ChunkProcess(
             run_id=run.run_id,
             job_id=run.job_id,
             survey=run.survey,
@@ -126,12 +127,26 @@ class ChunkProcess(MessageData):
             n_items=chunk.n_items,
             bucket=bucket,
             chunk_key=chunk.chunk_key,
-            reference=chunk.cube_reference,
             params=run.message_params,
             attempt=attempt,
             deferrals=chunk.deferrals,
             max_concurrency=run.max_concurrency,
         )
+        reference = chunk.cube_reference
+        return command if reference is None else ReferencedChunkProcess(**{**dict(command), "reference": reference})
+
+
+class ReferencedChunkProcess(ChunkProcess):
+    """Process one chunk whose spectra are in the cube. To the worker.
+
+    A message of its own, because a worker that ignored `reference` would take the cube for the chunk's file and fail
+    the chunk.
+    """
+
+    TYPE: ClassVar[str] = "prismline.chunk.process.v2"
+
+    #: Where the chunk's spectra are.
+    reference: CubeReference
 
 
 class JobIngest(MessageData):
@@ -204,11 +219,36 @@ class SpectraRefit(MessageData):
     chunk_id: ChunkId
     bucket: Name
     chunk_key: Key
+    #: As in `ChunkProcess`: only in `spectra.refit.v2`, and in messages of contracts 1.1.0.
     reference: CubeReference | None = None
     output_key: Key
     params: FitParams
     #: Indices of the rows to fit. Empty: all rows that are timed out in the output.
     rows: list[Count] = Field(default_factory=list)
+
+    @staticmethod
+    def of(command: ChunkProcess, params: FitParams, output_key: str) -> SpectraRefit:
+        """The command for all timed-out rows in the output of the chunk of `command`."""
+        refit = SpectraRefit(
+            run_id=command.run_id,
+            survey=command.survey,
+            chunk_id=command.chunk_id,
+            bucket=command.bucket,
+            chunk_key=command.chunk_key,
+            output_key=output_key,
+            params=params,
+        )
+        reference = command.reference
+        return refit if reference is None else ReferencedSpectraRefit(**{**dict(refit), "reference": reference})
+
+
+class ReferencedSpectraRefit(SpectraRefit):
+    """Fit the timed-out rows of a completed chunk whose spectra are in the cube. To the worker's slow lane."""
+
+    TYPE: ClassVar[str] = "prismline.spectra.refit.v2"
+
+    #: Where the chunk's spectra are.
+    reference: CubeReference
 
 
 C = TypeVar("C", ChunkProcess, SpectraRefit)
@@ -267,8 +307,10 @@ COMMANDS: tuple[
     RunSplit,
     JobIngest,
     ChunkProcess,
+    ReferencedChunkProcess,
     TasksProcess,
     SpectraRefit,
+    ReferencedSpectraRefit,
     StatusUpdate,
     DeadlettersRecover,
 )

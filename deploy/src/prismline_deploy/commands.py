@@ -18,9 +18,12 @@ from prismline_deploy.change_sets import ChangeSet
 from prismline_deploy.deploying import Target
 from prismline_deploy.errors import DeployError
 from prismline_deploy.failing import deploy_errors
+from prismline_deploy.gate import objections
 from prismline_deploy.record import Release
 
 Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
+Force = Annotated[bool, typer.Option("--force", help="Do it although the versions are not known to work together.")]
+Root = Annotated[Path, typer.Option(help="The checkout.", show_default="the current folder")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Only show what would change.")]
 
 
@@ -99,6 +102,15 @@ def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) 
         console.print(f"{release['service']} {release['version']} is deployed: {release['image']}")
 
 
+def _ask(target: Target, root: Path, changes: dict[str, str], *, force: bool) -> None:
+    """Raise DeployError if the services would not work together. With `force`, print the reasons instead."""
+    reasons = objections(root, target.environment, target.record.versions(), changes)
+    if reasons and not force:
+        raise DeployError("\n".join([*reasons, "Nothing was changed. To change it all the same, add --force."]))
+    for reason in reasons:
+        stderr.print(reason)
+
+
 def _deploy(
     environment: Environment,
     service: Annotated[
@@ -108,13 +120,15 @@ def _deploy(
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the templates that declare it.")
     ] = None,
-    root: Annotated[Path, typer.Option(help="The checkout to deploy.", show_default="the current folder")] = Path(),
+    root: Root = Path(),
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Deploy platform and services: build images, show and execute a change set for each stack."""
     shown = _Shown(execute=not plan, quiet=as_json)
     with _aws_errors():
         target = targets.find_target(environment, pairs(parameter or []))
+        _ask(target, root, deploying.versions_in(root, service), force=force or plan)
         with stderr.status("Deploying ..."):
             deployed = deploying.deploy(target, root.absolute(), shown, service)
         _done(target, shown, list(deployed), as_json=as_json)
@@ -124,12 +138,15 @@ def _rollback(
     environment: Environment,
     service: Annotated[str, typer.Option(help="The service to roll back.")],
     plan: PlanOnly = False,
+    root: Root = Path(),
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore the previous release of a service. Queues and tables are not changed."""
     shown = _Shown(execute=not plan, quiet=as_json)
     with _aws_errors():
         target = targets.find_target(environment, {})
+        _ask(target, root, {service: deploying.version_before(target, service)}, force=force or plan)
         with stderr.status("Rolling back ..."):
             restored = deploying.rollback(target, service, shown)
         _done(target, shown, [] if restored is None else [service], as_json=as_json)

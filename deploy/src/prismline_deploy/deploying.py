@@ -103,6 +103,15 @@ def deploy(
     return outputs
 
 
+def versions_in(root: Path, services: Collection[str] | None = None) -> dict[str, str]:
+    """The version of each service of the checkout `root`; with `services`, of these."""
+    return {
+        name: version_of(root, name)
+        for name in stacks_of(root)
+        if name != PLATFORM and (services is None or name in services)
+    }
+
+
 def _code(target: Target, root: Path, service: str) -> dict[str, str]:
     """Build and upload a service's code. Return the parameters of its stack that refer to it."""
     code = {IMAGE: target.images.build(root, service)}
@@ -117,15 +126,25 @@ def _remember(target: Target, service: str, release: Release, functions: list[st
     target.record.put(service, first(release, functions) if before is None else before.replaced_by(release, functions))
 
 
+def version_before(target: Target, service: str) -> str:
+    """The version that a rollback restores. Raises DeployError if no previous release is recorded."""
+    return _with_previous(target, service).previous[0].version
+
+
+def _with_previous(target: Target, service: str) -> ReleaseHistory:
+    present = target.record.get(service)
+    if present is None or not present.previous:
+        raise DeployError(f"No previous release of {service} is recorded in {target.environment}.")
+    return present
+
+
 def rollback(target: Target, service: str, show: Show) -> ReleaseHistory | None:
     """Restore the previous release of a service. Return it, or None if `show` refuses the change set.
 
     The stack keeps its template and its other parameters: only code changes. Raises DeployError, without any change,
     if no previous release is recorded, or if the change set changes more than code.
     """
-    present = target.record.get(service)
-    if present is None or not present.previous:
-        raise DeployError(f"No previous release of {service} is recorded in {target.environment}.")
+    present = _with_previous(target, service)
     planned = target.stacks.plan(target.stack(service), present.previous[0].code)
     touched = [change.resource for change in planned.changes if not change.type.startswith(CODE_TYPES)]
     if touched:

@@ -71,6 +71,15 @@ class Record:
             return None
         return ReleaseHistory.model_validate_json(found["Parameter"]["Value"])
 
+    def versions(self) -> dict[str, str]:
+        """The version of each service that is deployed."""
+        pages = self._ssm.get_paginator("get_parameters_by_path").paginate(Path=self._name(""))
+        return {
+            each["Name"].rpartition("/")[2]: ReleaseHistory.model_validate_json(each["Value"]).version
+            for page in pages
+            for each in page["Parameters"]
+        }
+
     def put(self, service: str, history: ReleaseHistory) -> None:
         """Write the record of a service."""
         self._ssm.put_parameter(

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,16 @@ from prismline_contracts.summaries import NEXT, Kind
 from prismline_contracts_tool.command import main
 from prismline_contracts_tool.compatibility import Schema, differences
 from prismline_contracts_tool.registry import read_registry
-from prismline_contracts_tool.release import CHUNK_INPUT, PARQUET, breaks, current_schemas, read_released
+from prismline_contracts_tool.release import (
+    CHUNK_INPUT,
+    NAMES,
+    PARQUET,
+    breaks,
+    current_schemas,
+    entry_of,
+    names_gone,
+    read_released,
+)
 from prismline_contracts_tool.schemas import MODELS
 
 CONTRACTS = Path(__file__).parents[3] / "contracts"
@@ -244,11 +254,15 @@ RELEASED = read_released(CONTRACTS / "released")
 LAST_RELEASE = (CONTRACTS / "released/VERSION").read_text().strip()
 
 
-def changed(name: str, change: Any) -> list[str]:
-    """What the check reports after `change` has altered the current schema of `name`."""
-    current = copy.deepcopy(RELEASED[name])
+def changed(name: str, change: Any, ignorable: str | None = None) -> list[str]:
+    """What the check reports after `change` has altered the current schema of `name`.
+
+    ignorable: the path of a property of which the registry says what a reader does that ignores it.
+    """
+    current, entry = copy.deepcopy(RELEASED[name]), entry_of(REGISTRY, name)
     change(current)
-    return [str(broken) for broken in breaks({name: RELEASED[name]}, {name: current}, REGISTRY)]
+    entry = replace(entry, ignorable={} if ignorable is None else {ignorable: "It does as before."})
+    return [str(broken) for broken in breaks({name: RELEASED[name]}, {name: current}, {name: entry})]
 
 
 def test_the_current_contracts_are_compatible_with_those_of_the_last_release(
@@ -283,14 +297,79 @@ def _required_field(schema: dict[str, Any]) -> None:
     schema["required"].append("weight")
 
 
+def _default(name: str, value: Any) -> Any:
+    return lambda schema: schema["properties"][name].update(default=value)
+
+
+def _renamed_value(schema: dict[str, Any]) -> None:
+    known = schema["properties"]["status"]["x-known-values"]
+    known[known.index("COMPLETED")] = "DONE"
+
+
+def _removed_value(schema: dict[str, Any]) -> None:
+    schema["properties"]["wait_for"]["anyOf"][0]["x-known-values"].remove("drained")
+
+
+def _renamed_field(schema: dict[str, Any]) -> None:
+    schema["properties"]["reason"] = schema["properties"].pop("error")
+    schema["required"][schema["required"].index("error")] = "reason"
+
+
+def _optional_param(schema: dict[str, Any]) -> None:
+    schema["$defs"]["FitParams"]["properties"]["line"] = {"type": "string", "default": ""}
+
+
+def _no_longer_required(schema: dict[str, Any]) -> None:
+    schema["required"].remove("error")
+
+
+def _number_as_text(schema: dict[str, Any]) -> None:
+    schema["properties"]["n_items"] = {"type": "string"}
+
+
+def _longer_text(schema: dict[str, Any]) -> None:
+    schema["properties"]["manifest_key"]["maxLength"] = 4096
+
+
+def _greater_number(schema: dict[str, Any]) -> None:
+    schema["properties"]["tolerated_failure_percent"]["maximum"] = 1000
+
+
+def _other_unit(schema: dict[str, Any]) -> None:
+    schema["properties"]["rms"]["x-unit"] = "mK"
+
+
+def _closed(schema: dict[str, Any]) -> None:
+    schema["additionalProperties"] = False
+
+
 #: A change of a current contract, and whether it breaks the consumers.
-SIX_CHANGES: dict[str, tuple[str, Any, bool]] = {
-    "a new optional field": ("chunk.process.v1", _optional_field, False),
+CHANGES: dict[str, tuple[str, Any, bool]] = {
     "a new status": ("chunk_item.v1", _later_value, False),
     "people may write one more value": ("manifest.v1", _later_choice, False),
+    "people may write one more field": ("manifest.v1", _optional_field, False),
+    "a new optional field of which nothing says what it means for an older reader": (
+        "chunk.process.v1",
+        _optional_field,
+        True,
+    ),
+    "a new optional parameter of which nothing says that": ("spectra.refit.v1", _optional_param, True),
     "a field is removed": ("chunk.completed.v1", _removed_field, True),
+    "a field is renamed": ("run.failed.v1", _renamed_field, True),
     "an id is narrowed": ("chunk.process.v1", _narrowed_id, True),
     "a new field is required": ("chunk.process.v1", _required_field, True),
+    "a field is no longer required": ("chunk.failed.v1", _no_longer_required, True),
+    "a default of a message changes": ("run.submitted.v1", _default("tolerated_failure_percent", 5.0), True),
+    "another default of a message changes": ("run.submitted.v1", _default("workload", "urls"), True),
+    "a default of a manifest changes": ("manifest.v1", _default("chunk_input", "copy"), True),
+    "a default of an item changes": ("chunk_item.v1", _default("deferrals", 1), True),
+    "a known value is renamed": ("chunk_item.v1", _renamed_value, True),
+    "a known value is removed": ("status.update.v1", _removed_value, True),
+    "a number becomes a text": ("chunk.process.v1", _number_as_text, True),
+    "a text may be longer": ("run.split.v1", _longer_text, True),
+    "a number may be greater": ("run.submitted.v1", _greater_number, True),
+    "a column has another unit": (PARQUET, _other_unit, True),
+    "unknown fields are refused": ("run.cancelled.v1", _closed, False),
 }
 
 
@@ -321,11 +400,11 @@ def release_next(contracts: Path) -> str:
     return version
 
 
-@pytest.mark.parametrize("change", SIX_CHANGES)
+@pytest.mark.parametrize("change", CHANGES)
 def test_the_check_judges_a_change_of_a_current_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: str
 ) -> None:
-    name, alter, broken = SIX_CHANGES[change]
+    name, alter, broken = CHANGES[change]
     contracts = copy_of_contracts(tmp_path)
     release_next(contracts)
     altered = copy.deepcopy(current_schemas())
@@ -338,7 +417,7 @@ def test_the_check_judges_a_change_of_a_current_contract(
 
 
 def test_a_new_required_field_breaks_readers_of_messages_in_flight() -> None:
-    (said,) = changed("chunk.process.v1", _required_field)
+    (said,) = changed("chunk.process.v1", _required_field, ignorable="weight")
     assert "weight" in said
     assert "which reads what the last release wrote" in said
 
@@ -347,9 +426,49 @@ def test_a_new_required_field_breaks_readers_of_messages_in_flight() -> None:
     "addition",
     [{"type": "integer"}, {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}],
 )
-def test_a_new_optional_field_breaks_nobody(addition: dict[str, Any]) -> None:
+def test_a_new_optional_field_breaks_nobody_once_the_registry_says_what_an_older_reader_does(
+    addition: dict[str, Any],
+) -> None:
+    def add(schema: dict[str, Any]) -> None:
+        schema["properties"].update(entirely_new=addition)
+
     for name in MODELS.keys() & RELEASED.keys():
-        assert changed(name, lambda schema: schema["properties"].update(entirely_new=addition)) == []
+        assert changed(name, add, ignorable="entirely_new") == []
+        said = changed(name, add)
+        assert bool(said) == (REGISTRY[name].kind is not Kind.MANIFEST)
+        assert all("$.entirely_new: the reader ignores it" in each for each in said)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ({"queues": ["chunks", "tasks"]}, {"queues": ["chunks", "work"]}, ["The queue tasks is gone. This breaks"]),
+        ({"rules": {"status": ["run-events"]}}, {"rules": {"status": ["events"]}}, ["The rule run-events of status"]),
+        ({"rules": {"api": ["hooks"]}}, {"rules": {"api": [], "webhooks": ["hooks"]}}, []),
+        ({"rules": {"api": ["hooks"]}}, {"rules": {"worker": []}}, []),
+        ({"queues": ["chunks"]}, {"queues": ["chunks", "more"]}, []),
+    ],
+    ids=["a queue is renamed", "a rule is renamed", "a rule moves", "a sparse checkout", "a queue is added"],
+)
+def test_names_of_the_last_release_stay(old: dict[str, Any], new: dict[str, Any], said: list[str]) -> None:
+    empty: dict[str, Any] = {"queues": [], "rules": {}}
+    found = list(names_gone(empty | old, empty | new, REGISTRY))
+    assert [each[: len(text)] for each, text in zip(found, said, strict=True)] == said
+
+
+def test_the_check_reads_the_names_of_the_last_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copied = copy_of_contracts(tmp_path)
+    path = copied / "released" / NAMES
+    names = json.loads(path.read_text())
+    path.write_text(json.dumps(names | {"queues": [*names["queues"], "older"]}))
+    assert main(["--contracts", str(copied), "check"]) == 1
+    assert "The queue older is gone" in capsys.readouterr().err
+
+
+def test_the_default_of_an_object_is_its_content() -> None:
+    reader, writer = ({"default": value} | obj() for value in ({"a": 1, "b": 2, "c": None}, {"b": 2, "a": 1}))
+    assert differences(obj(p_=reader), obj(p_=writer)) == []
+    assert differences(obj(p_=reader), obj(p_={**writer, "default": {"a": 1}})) != []
 
 
 @pytest.mark.parametrize("name", ["chunk_item.v1", "task_item.v1", "workflow_state_item.v1", "export_item.v1"])
@@ -370,7 +489,7 @@ def test_a_new_status_breaks_the_readers_of_a_release_that_listed_them_all() -> 
 
 def test_a_column_may_be_added_but_not_removed_or_given_another_unit() -> None:
     column = {"type": "array", "x-type": "double", "x-unit": "K"}
-    assert changed(PARQUET, lambda schema: schema["properties"].update(new=column)) == []
+    assert changed(PARQUET, lambda schema: schema["properties"].update(new=column), ignorable="new") == []
     assert changed(PARQUET, lambda schema: schema["required"].remove("rms")) != []
     assert changed(PARQUET, lambda schema: schema["properties"]["rms"].update({"x-unit": "pixel"})) != []
 

@@ -24,6 +24,18 @@ VERIFIED = Verifications(
 )
 
 
+#: Since 1.1 the splitter sends chunks of which a newer type says where in the cube they are.
+TYPED = Verifications(
+    sends={
+        "splitter": {
+            "1.0.0": {"chunk.v1": ["worker"]},
+            "1.1.0": {"chunk.v1": ["worker"], "chunk.v2": ["worker"], "split.v1": ["people"]},
+        }
+    },
+    takes={"worker": {"1.0.0": ["chunk.v1"], "1.1.0": ["chunk.v1", "chunk.v2"], "2.0.0": ["chunk.v2"]}},
+)
+
+
 def there(**versions: str) -> dict[str, Deployed]:
     return {service: Deployed(version=version) for service, version in versions.items()}
 
@@ -58,6 +70,43 @@ def test_an_answer_has_its_reason(
     service: str, version: str, deployed: dict[str, Deployed], possible: bool, said: str
 ) -> None:
     answer = can_i_deploy(service, version, deployed, VERIFIED, "prod")
+    assert (answer.possible, said in str(answer)) == (possible, True), str(answer)
+
+
+@pytest.mark.parametrize(
+    ("service", "version", "deployed", "possible", "said"),
+    [
+        (
+            "splitter",
+            "1.1.0",
+            there(worker="1.0.0"),
+            False,
+            "splitter 1.1.0 sends chunk.v2, and worker 1.0.0, which is in prod, does not take it",
+        ),
+        ("splitter", "1.1.0", there(worker="1.1.0"), True, "worker 1.1.0"),
+        ("splitter", "1.0.0", there(worker="1.0.0"), True, "worker 1.0.0"),
+        (
+            "worker",
+            "1.0.0",
+            there(splitter="1.1.0"),
+            False,
+            "splitter 1.1.0, which is in prod, sends chunk.v2, and worker 1.0.0 does not take it",
+        ),
+        ("worker", "2.0.0", there(splitter="1.0.0"), False, "sends chunk.v1, and worker 2.0.0 does not take it"),
+        (
+            "worker",
+            "1.1.0",
+            there(splitter="0.9.0"),
+            False,
+            "Nothing was verified for splitter 0.9.0, which is in prod",
+        ),
+        ("worker", "1.1.0", there(splitter="1.1.0", pages="3.0.0"), True, "splitter 1.1.0."),
+    ],
+)
+def test_a_consumer_has_to_take_all_that_a_producer_sends_to_it(
+    service: str, version: str, deployed: dict[str, Deployed], possible: bool, said: str
+) -> None:
+    answer = can_i_deploy(service, version, deployed, TYPED, "prod")
     assert (answer.possible, said in str(answer)) == (possible, True), str(answer)
 
 

@@ -15,7 +15,15 @@ from enum import Enum, auto
 from functools import partial
 
 from prismline_contracts.base import timestamp
-from prismline_contracts.commands import JobIngest, Queue, RunSplit, SpectraRefit, StatusUpdate, StepFunctionsError
+from prismline_contracts.commands import (
+    ChunkProcess,
+    JobIngest,
+    Queue,
+    RunSplit,
+    SpectraRefit,
+    StatusUpdate,
+    StepFunctionsError,
+)
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.tasks import ShardItem
@@ -329,16 +337,8 @@ def settled(before: RunItem, after: RunItem) -> bool:
 
 def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRefit:
     """The `spectra.refit` command of a chunk, as the worker sent it."""
-    return SpectraRefit(
-        run_id=run.run_id,
-        survey=run.survey,
-        chunk_id=chunk.chunk_id,
-        bucket=bucket_name,
-        chunk_key=chunk.chunk_key,
-        reference=chunk.cube_reference,
-        output_key=chunk.output_key or "",
-        params=FitParams.model_validate(run.message_params),
-    )
+    command = ChunkProcess.of(chunk, run, bucket_name)
+    return SpectraRefit.of(command, FitParams.model_validate(command.params), chunk.output_key or "")
 
 
 def split_command(run: RunItem, bucket_name: str) -> RunSplit:

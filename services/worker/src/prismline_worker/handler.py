@@ -6,7 +6,13 @@ import threading
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts.commands import ChunkProcess, SpectraRefit, TasksProcess
+from prismline_contracts.commands import (
+    ChunkProcess,
+    ReferencedChunkProcess,
+    ReferencedSpectraRefit,
+    SpectraRefit,
+    TasksProcess,
+)
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_worker.dependencies import Dependencies
@@ -20,13 +26,17 @@ from prismline_worker.workload import connect_workloads
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
     """The worker's handler with its dependencies."""
-    workloads, going = connect_workloads(deps), GoingRuns(deps.ledger)
+    going = GoingRuns(deps.ledger)
+    process = partial(on_chunk_process, deps=deps, workloads=connect_workloads(deps), going=going)
+    refit = partial(on_spectra_refit, deps=deps)
     return queue_handler(
         deps.transport,
         deps.logger,
         {
-            ChunkProcess: partial(on_chunk_process, deps=deps, workloads=workloads, going=going),
-            SpectraRefit: partial(on_spectra_refit, deps=deps),
+            ChunkProcess: process,
+            ReferencedChunkProcess: process,
+            SpectraRefit: refit,
+            ReferencedSpectraRefit: refit,
             TasksProcess: partial(on_tasks_process, deps=deps, urls=UrlTasks.connect(deps), going=going),
         },
         errors=deps.ledger,

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from prismline_contracts.commands import ChunkProcess, Queue, SpectraRefit, with_reference
+from prismline_contracts.commands import Queue, SpectraRefit, with_reference
 from prismline_contracts.items import ChunkItem, ChunkStatus
-from prismline_contracts.manifest import FitParams
 from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
@@ -35,21 +34,9 @@ class _Progress:
     left: int
 
 
-def request_refit(
-    command: ChunkProcess | SpectraRefit, params: FitParams, key: str, message: Message, transport: Transport
-) -> None:
-    """Send `spectra.refit` for the timed-out rows of the output under `key`."""
-    refit = SpectraRefit(
-        run_id=command.run_id,
-        survey=command.survey,
-        chunk_id=command.chunk_id,
-        bucket=command.bucket,
-        chunk_key=command.chunk_key,
-        reference=command.reference,
-        output_key=key,
-        params=params,
-    )
-    envelope = transport.wrap(refit, traceparent=message.envelope.traceparent, key=(command.chunk_id,))
+def request_refit(refit: SpectraRefit, message: Message, transport: Transport) -> None:
+    """Send `refit`, in the trace of `message`."""
+    envelope = transport.wrap(refit, traceparent=message.envelope.traceparent, key=(refit.chunk_id,))
     transport.send(Queue.REFITS, [envelope])
 
 
@@ -77,7 +64,7 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
         return
     deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=progress.waiting)
     if progress.left and progress.waiting:
-        request_refit(command, command.params, command.output_key, message, deps.transport)
+        request_refit(command.model_copy(update={"rows": []}), message, deps.transport)
 
 
 def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Dependencies) -> _Progress:

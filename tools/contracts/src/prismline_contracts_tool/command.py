@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prismline_contracts_tool.catalogue import write_pages, write_summaries
-from prismline_contracts_tool.deploying import Verifications, can_i_deploy, read_deployed
+from prismline_contracts_tool.deploying import VERIFICATIONS, Verifications, can_i_deploy, read_deployed
 from prismline_contracts_tool.registry import REGISTRY, RELEASED, read_registry
 from prismline_contracts_tool.release import (
     ADVICE,
+    NAMES,
     VERSION,
     breaks,
+    current_names,
     current_schemas,
     disagreements,
     name_release,
+    names_gone,
     read_released,
     refusal,
     write_released,
@@ -67,6 +71,8 @@ def _check(options: argparse.Namespace) -> int:
     registry = read_registry(options.contracts / REGISTRY)
     released = read_released(options.contracts / RELEASED)
     found = [str(broken) for broken in breaks(released, current_schemas(), registry)]
+    names = json.loads((options.contracts / RELEASED / NAMES).read_text())
+    found += names_gone(names, current_names(options.contracts), registry)
     if found:
         sys.stderr.write("\n".join(found) + f"\n{len(found)} changes break readers. {ADVICE}\n")
         return 1
@@ -109,7 +115,7 @@ def _can_i_deploy(options: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         sys.stderr.write(f"Cannot tell what is deployed in {options.to}: {error}\n")
         return 2
-    verified = Verifications.read(options.contracts / "verifications.json")
+    verified = Verifications.read(options.contracts / VERIFICATIONS)
     answer = can_i_deploy(options.service, options.version, deployed, verified, options.to)
     (sys.stdout if answer.possible else sys.stderr).write(f"{answer}\n")
     return 0 if answer.possible else 1

@@ -7,13 +7,19 @@ The writer is closed: it writes the properties that it declares and no other. Th
 that it does not declare, unless its schema forbids them.
 
 The writer writes the values of `x-known-values`, and no other. The reader that has this keyword accepts any value.
+With `all_known`, it has to know each of them.
+
+A property that the writer may leave out has the same default on both sides, because each side takes its own default for
+what is left out. With `ignorable`, the reader declares every property that the writer may write, except those: nobody
+can see in a schema what becomes of a document whose reader ignores a part of it.
 
 The keywords are those that pydantic writes. Any other keyword must be the same on both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -53,16 +59,24 @@ class Difference:
         return f"{self.path}: {self.reason}"
 
 
-def differences(reader: Schema, writer: Schema) -> list[Difference]:
-    """Why `reader` may refuse a document of `writer`, in the order of the schema. Empty: it refuses none."""
-    return list(_Comparison(reader, writer).compare(reader, writer, "$", frozenset()))
+def differences(
+    reader: Schema, writer: Schema, *, all_known: bool = False, ignorable: Collection[str] | None = None
+) -> list[Difference]:
+    """Why `reader` may refuse or misunderstand a document of `writer`, in the order of the schema. Empty: it does not.
+
+    all_known: the reader has to know every known value of the writer. ignorable: paths of the properties that the
+    reader may ignore, e.g. `params.beta`; None: it may ignore any.
+    """
+    return list(_Comparison(reader, writer, all_known, ignorable).compare(reader, writer, "$", frozenset()))
 
 
 class _Comparison:
     """Compares parts of two schemas. A reference is looked up in the schema that contains it."""
 
-    def __init__(self, reader: Schema, writer: Schema) -> None:
+    def __init__(self, reader: Schema, writer: Schema, all_known: bool, ignorable: Collection[str] | None) -> None:
         self._reader, self._writer = reader, writer
+        self._all_known = all_known
+        self._ignorable = ignorable
 
     def compare(self, reader: Schema | bool, writer: Schema | bool, path: str, seen: frozenset[object]) -> Found:
         """The differences at `path`. seen: the pairs of references that are being compared already."""
@@ -84,6 +98,8 @@ class _Comparison:
             return
         if "const" in writer:
             yield from self._value(reader, writer["const"], path)
+            if self._all_known and writer["const"] not in reader.get(KNOWN_VALUES, (writer["const"],)):
+                yield Difference(path, f"the writer may write {writer['const']!r}, which the reader does not know")
             return
         if "const" in reader:
             yield Difference(path, f"the reader accepts only {reader['const']!r}")
@@ -114,18 +130,18 @@ class _Comparison:
             if name not in always:
                 state = "may leave out" if name in writes else "does not write"
                 yield Difference(f"{path}.{name}", f"the reader needs it and the writer {state} it")
-        rest = reader.get("additionalProperties", True)
         for name, written in writes.items():
-            if name in reads:
-                yield from self.compare(reads[name], written, f"{path}.{name}", seen)
-            elif rest is False:
-                yield Difference(f"{path}.{name}", "the reader forbids properties that it does not know")
-            else:
-                yield from self.compare(rest, written, f"{path}.{name}", seen)
+            if name not in reads:
+                yield from self._undeclared(reader, written, f"{path}.{name}", seen)
+                continue
+            if name not in always:
+                yield from _defaults(reads[name], written, f"{path}.{name}")
+            yield from self.compare(reads[name], written, f"{path}.{name}", seen)
         # A map, e.g. `dict[str, int]`, declares what its values are. Without that the writer is closed.
         values = writer.get("additionalProperties", "properties" not in writer)
         if values is False:
             return
+        rest = reader.get("additionalProperties", True)
         for name, read in reads.items():
             if name not in writes:
                 yield from self.compare(read, values, f"{path}.{name}", seen)
@@ -133,6 +149,17 @@ class _Comparison:
             yield Difference(path + "{}", "the reader forbids properties that it does not know")
         else:
             yield from self.compare(rest, values, path + "{}", seen)
+
+    def _undeclared(self, reader: Schema, written: Schema | bool, path: str, seen: frozenset[object]) -> Found:
+        """Compare a property that the reader does not declare."""
+        rest = reader.get("additionalProperties", True)
+        if rest is False:
+            yield Difference(path, "the reader forbids properties that it does not know")
+        elif self._ignorable is not None and path.removeprefix("$.") not in self._ignorable:
+            reason = "the reader ignores it, and `[ignorable]` in contract.toml does not say what it then does"
+            yield Difference(path, reason)
+        else:
+            yield from self.compare(rest, written, path, seen)
 
 
 _OTHER_TYPE = "the writer writes"
@@ -206,6 +233,25 @@ def _limit(schema: Schema, inclusive: str, exclusive: str) -> tuple[float, bool]
 
 def _named(schema: Schema, inclusive: str, exclusive: str) -> str:
     return ", ".join(f"{name} {schema[name]}" for name in (inclusive, exclusive) if name in schema)
+
+
+def _defaults(reader: Schema | bool, writer: Schema | bool, path: str) -> Found:
+    """The difference between the defaults of a property that the writer may leave out."""
+    if isinstance(reader, bool) or isinstance(writer, bool):
+        return
+    read, written = _default(reader), _default(writer)
+    if read != written:
+        yield Difference(path, f"the writer may leave it out; its default is {written}, the reader's {read}")
+
+
+def _default(schema: Schema) -> str:
+    """The default as text. A property of an object that is null is as good as absent."""
+    if "default" not in schema:
+        return "none"
+    value = schema["default"]
+    if isinstance(value, Mapping):
+        value = {name: each for name, each in value.items() if each is not None}
+    return json.dumps(value, sort_keys=True)
 
 
 def _others(reader: Schema, writer: Schema, path: str) -> Found:

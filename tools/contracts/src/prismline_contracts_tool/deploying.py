@@ -1,10 +1,12 @@
 """Decides whether a version of a service works with the services that are deployed in an environment.
 
-`contracts/verifications.json` says, for each version of a service, which pacts it states as a consumer and which it
-keeps as a producer. `make pacts` adds the current versions. `contracts/deployed/<environment>.json` says what is
-deployed where; a deployment writes the same to the parameters `/prismline/<environment>/deployed/<service>`.
+`contracts/verifications.json` says, for each version of a service, which types of messages it sends and takes, which
+pacts it states as a consumer and which it keeps as a producer. `make pacts` adds the current versions, and never
+changes those that are released. `contracts/deployed/<environment>.json` says what is deployed where; a deployment
+writes the same to the parameters `/prismline/<environment>/deployed/<service>`.
 
-A pact counts by its content: two versions that need the same state the same pact.
+A pact counts by its content: two versions that need the same state the same pact. Versions that were released before
+there were pacts have only their types.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from prismline_contracts.base import Contract, Name
+from prismline_contracts.summaries import Kind
+from prismline_contracts_tool.registry import Entry
 
-#: Where a deployment records what it has deployed.
-DEPLOYED_PARAMETERS = "/prismline/{environment}/deployed/{service}"
+#: The contract that all messages have in common.
+ENVELOPE = "envelope.v1"
+#: The file in a checkout's folder `contracts`.
+VERIFICATIONS = "verifications.json"
 
 
 class Deployed(Contract):
@@ -34,8 +40,12 @@ class Deployed(Contract):
 
 @dataclass
 class Verifications:
-    """Which pacts each version of a service states, and which it keeps."""
+    """Which messages each version of a service sends and takes; which pacts it states, and which it keeps."""
 
+    #: producer -> its version -> type of message -> consumers that have to take it
+    sends: dict[str, dict[str, dict[str, list[str]]]] = field(default_factory=dict)
+    #: consumer -> its version -> types of messages
+    takes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     #: consumer -> its version -> producer -> pact
     needs: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     #: producer -> its version -> pacts
@@ -48,11 +58,28 @@ class Verifications:
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        path.write_text(json.dumps({"needs": self.needs, "keeps": self.keeps}, indent=1, sort_keys=True) + "\n")
+        path.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
 
     def knows(self, service: str, version: str) -> bool:
-        """Whether anything was verified for a version."""
-        return version in self.needs.get(service, {}) or version in self.keeps.get(service, {})
+        """Whether anything was recorded for a version."""
+        return any(version in each.get(service, {}) for each in self._all())
+
+    def exchanges(self, service: str) -> bool:
+        """Whether any version of a service sends or takes messages."""
+        return any(service in each for each in self._all())
+
+    def _all(self) -> tuple[Mapping[str, Mapping[str, object]], ...]:
+        return self.sends, self.takes, self.needs, self.keeps
+
+    def add_types(self, service: str, version: str, registry: Mapping[str, Entry]) -> None:
+        """Record the messages that a version sends and takes, from the registry of its commit."""
+        messages = {
+            name: entry for name, entry in sorted(registry.items()) if entry.kind is Kind.MESSAGE and name != ENVELOPE
+        }
+        sent = {name: sorted(entry.consumers) for name, entry in messages.items() if service in entry.producers}
+        taken = [name for name, entry in messages.items() if service in entry.consumers]
+        self.sends.setdefault(service, {})[version] = sent
+        self.takes.setdefault(service, {})[version] = taken
 
 
 @dataclass(frozen=True)
@@ -102,30 +129,69 @@ def can_i_deploy(
     if not verified.knows(service, version):
         what = f"Nothing was verified for {service} {version}: run `make pacts` in its checkout."
         return Answer(possible=False, reasons=(what,))
-    broken = list(_broken(service, version, deployed, verified, environment))
+    beside = {name: record for name, record in deployed.items() if name != service and verified.exchanges(name)}
+    broken = [
+        *_unknown(beside, verified, environment),
+        *_untaken(service, version, beside, verified, environment),
+        *_broken(service, version, beside, verified, environment),
+    ]
     if broken:
         return Answer(possible=False, reasons=tuple(broken))
-    met = sorted(set(_partners(service, version, verified)) & deployed.keys() - {service})
-    beside = (
+    met = sorted(set(_partners(service, version, verified)) & beside.keys())
+    names = (
         ", ".join(f"{name} {deployed[name].version}" for name in met) or "no service that it exchanges messages with"
     )
-    return Answer(possible=True, reasons=(f"{service} {version} works with what is in {environment}: {beside}.",))
+    return Answer(possible=True, reasons=(f"{service} {version} works with what is in {environment}: {names}.",))
 
 
 def _partners(service: str, version: str, verified: Verifications) -> Iterator[str]:
     yield from verified.needs.get(service, {}).get(version, {})
+    for consumers in verified.sends.get(service, {}).get(version, {}).values():
+        yield from consumers
+    for producer, sending in verified.sends.items():
+        if any(service in consumers for sent in sending.values() for consumers in sent.values()):
+            yield producer
     for consumer, versions in verified.needs.items():
         if any(service in needs for needs in versions.values()):
             yield consumer
+
+
+def _unknown(beside: Mapping[str, Deployed], verified: Verifications, environment: str) -> Iterator[str]:
+    for name, record in beside.items():
+        if not verified.knows(name, record.version):
+            yield f"Nothing was verified for {name} {record.version}, which is in {environment}."
+
+
+def _untaken(
+    service: str, version: str, beside: Mapping[str, Deployed], verified: Verifications, environment: str
+) -> Iterator[str]:
+    """Types that one side sends and the other side, as it is deployed, does not take."""
+    for consumer, record in beside.items():
+        there = f"{consumer} {record.version}, which is in {environment},"
+        for each in _not_taken(verified, (service, version), (consumer, record.version)):
+            yield (
+                f"{service} {version} sends {each}, and {there} does not take it: the message would wait in the"
+                f" dead-letter queue. First deploy a {consumer} that takes it."
+            )
+        for each in _not_taken(verified, (consumer, record.version), (service, version)):
+            yield f"{there} sends {each}, and {service} {version} does not take it."
+
+
+def _not_taken(verified: Verifications, producer: tuple[str, str], consumer: tuple[str, str]) -> list[str]:
+    """Types that a version of a producer sends to a consumer, and that version of the consumer does not take."""
+    sent = verified.sends.get(producer[0], {}).get(producer[1], {})
+    taken = verified.takes.get(consumer[0], {}).get(consumer[1], [])
+    return [each for each, consumers in sent.items() if consumer[0] in consumers and each not in taken]
 
 
 def _broken(
     service: str, version: str, deployed: Mapping[str, Deployed], verified: Verifications, environment: str
 ) -> Iterator[str]:
     for producer, pact in verified.needs.get(service, {}).get(version, {}).items():
-        if producer != service and producer in deployed:
+        if producer in deployed:
             there = deployed[producer].version
-            if pact not in verified.keeps.get(producer, {}).get(there, []):
+            keeps = verified.keeps.get(producer, {}).get(there)
+            if keeps is not None and pact not in keeps:
                 yield (
                     f"{service} {version} needs messages of {producer} as pact {pact} states them, and no test has"
                     f" shown that {producer} {there}, which is in {environment}, keeps it."
@@ -133,11 +199,8 @@ def _broken(
                 )
     for consumer, record in deployed.items():
         needed = verified.needs.get(consumer, {}).get(record.version, {}).get(service)
-        if (
-            consumer != service
-            and needed is not None
-            and needed not in verified.keeps.get(service, {}).get(version, [])
-        ):
+        keeps = verified.keeps.get(service, {}).get(version)
+        if needed is not None and keeps is not None and needed not in keeps:
             yield (
                 f"{consumer} {record.version}, which is in {environment}, needs messages of {service} as pact {needed}"
                 f" states them, and no test has shown that {service} {version} keeps it."

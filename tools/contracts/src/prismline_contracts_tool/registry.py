@@ -29,6 +29,8 @@ class Entry:
     channel: str | None = None
     #: What each release changed, the earliest first.
     history: Mapping[str, str] = field(default_factory=dict)
+    #: Properties that a reader may ignore, by their paths, and what the reader then does.
+    ignorable: Mapping[str, str] = field(default_factory=dict)
 
 
 #: What the command line prints, for scripts.
@@ -50,6 +52,7 @@ def read_entry(text: str) -> Entry:
         tuple(entry["consumers"]),
         entry.get("channel"),
         entry["history"],
+        entry.get("ignorable", {}),
     )
 
 

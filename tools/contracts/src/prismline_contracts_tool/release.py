@@ -16,6 +16,7 @@ from typing import Any
 
 from prismline_cli.printed import OUTPUT_MODELS
 from prismline_contracts.chunk_input import chunk_input_schema
+from prismline_contracts.commands import Queue
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
 from prismline_contracts.summaries import NEXT, Kind
 from prismline_contracts_tool.compatibility import Difference, Schema, differences
@@ -27,6 +28,10 @@ PARQUET, CHUNK_INPUT = "decomposition.v1", "chunk_input.v1"
 
 #: The file that names the release, among its schemas.
 VERSION = "VERSION"
+#: The file with the names of its queues and, for each service, of its rules on the bus.
+NAMES = "NAMES"
+#: A rule in a template: its name follows its type.
+_RULE = re.compile(r'Type: AWS::Events::Rule\s+Properties:\s+Name: !Sub "prismline-\$\{Environment\}-([a-z0-9-]+)"')
 
 #: The entry of a contract that is not in the registry.
 NOBODY = Entry(Kind.MESSAGE, "", (), ())
@@ -96,10 +101,11 @@ def breaks(
             yield Break(name, True, entry.consumers, Difference("$", "the contract is gone"))
             continue
         if entry.kind.reads_old:
-            for difference in differences(reader=current[name], writer=old):
+            for difference in differences(reader=current[name], writer=old, all_known=True):
                 yield Break(name, False, entry.consumers, difference)
         if entry.kind.read_by_old:
-            for difference in differences(reader=old, writer=current[name]):
+            ignorable = None if entry.kind is Kind.OUTPUT else entry.ignorable
+            for difference in differences(reader=old, writer=current[name], ignorable=ignorable):
                 yield Break(name, True, entry.consumers, difference)
 
 
@@ -118,6 +124,33 @@ def write_released(folder: Path, version: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n")
     (folder / VERSION).write_text(f"{version}\n")
+    (folder / NAMES).write_text(json.dumps(current_names(folder.parent), indent=1) + "\n")
+
+
+def current_names(contracts: Path) -> dict[str, Any]:
+    """The names of the queues and, for each service of the checkout around `contracts`, of its rules."""
+    rules = {
+        path.parent.name: _RULE.findall(path.read_text()) for path in contracts.glob("../services/*/template.yaml")
+    }
+    return {"queues": sorted(Queue), "rules": {service: sorted(found) for service, found in sorted(rules.items())}}
+
+
+def names_gone(released: Mapping[str, Any], current: Mapping[str, Any], registry: Mapping[str, Entry]) -> Iterator[str]:
+    """A sentence for each queue and each rule of the last release that has another name now."""
+    for queue in sorted(set(released["queues"]) - set(current["queues"])):
+        using = (entry for entry in registry.values() if entry.channel == queue)
+        who = sorted({each for entry in using for each in (*entry.producers, *entry.consumers)})
+        yield (
+            f"The queue {queue} is gone. This breaks {', '.join(who) or 'whoever uses it'} (in the last release, which"
+            f" sends to it), and the messages in it stay where they are."
+        )
+    present = {rule for rules in current["rules"].values() for rule in rules}
+    for service in sorted(released["rules"].keys() & current["rules"].keys()):
+        for rule in sorted(set(released["rules"][service]) - present):
+            yield (
+                f"The rule {rule} of {service} is gone. This breaks {service}: until the deployment has ended, events"
+                " match neither the old rule nor the new one."
+            )
 
 
 def name_release(registry: Path, version: str) -> None:

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.commands import ChunkProcess, SpectraRefit
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.objects import output_key
 from prismline_gaussline import kernel_available
@@ -66,7 +66,7 @@ class Spectra:
             body = bucket.read(key)
             rows = timed_out_rows(from_parquet(body))
         if rows:
-            request_refit(command, params, key, message, self._deps.transport)
+            request_refit(SpectraRefit.of(command, params, key), message, self._deps.transport)
         self._deps.logger.info("output_written", extra={"bytes": len(body), "write_ms": _milliseconds(began)})
         n_blank_here = None if command.reference is None else n_blank
         return Outcome(key, n_bytes=len(body), n_timed_out=len(rows), n_blank=n_blank_here)
