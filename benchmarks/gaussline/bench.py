@@ -33,6 +33,7 @@ from phspectra.quality import aicc as peer_aicc
 import prismline_gaussline
 from prismline_gaussline import (
     Decomposition,
+    Flag,
     Params,
     Preset,
     decompose,
@@ -44,6 +45,7 @@ from prismline_gaussline.synthetic import (
     CATEGORIES,
     CHANNELS,
     NOISE_K,
+    absorption,
     baseline,
     broad_lines,
     correlation_of,
@@ -288,6 +290,40 @@ def broad() -> dict[str, object]:
             false[kind] = float(decompose(baseline(rng, shape, kind) + make_noise(rng, shape)).n_components.mean())
         table[f"false components, {channels} channels"] = false
     return table
+
+
+def flags() -> dict[str, object]:
+    """Shares of spectra with each flag of a spectrum that is not flat at zero: clean ones, and those with a disturbance
+    of one noise (absorption: of five), without and with lines."""
+    table: dict[str, object] = {}
+    for name in ("white", ".58", ".89"):
+        rng, smoothing = np.random.default_rng(QUALITY_SEEDS[1]), SMOOTHING[name]
+        shape = (BROAD_SPECTRA, CHANNELS)
+        lines = np.array([made.signal for made in make_spectra(BROAD_SPECTRA // 7 + 1, QUALITY_SEEDS[1], smoothing)])
+        lines = lines[rng.permutation(len(lines))[:BROAD_SPECTRA]]
+        clean = {"empty": make_noise(rng, shape, smoothing), "lines": lines}
+        for width, snr in ((24, 8), (40, 8), (60, 10), (60, 20)):
+            seed = QUALITY_SEEDS[1] + width
+            clean[f"line of {width} channels, S/N {snr}"] = broad_lines(BROAD_SPECTRA, seed, width, snr, smoothing)[1]
+        for kind, spectra in clean.items():
+            table[f"{name}, {kind}"] = _flag_shares(spectra)
+        disturbed: dict[str, Spectra] = {
+            kind: baseline(rng, shape, kind) / height for kind, height in BASELINES.items()
+        }
+        disturbed["offset below zero"] = -disturbed["offset"]
+        for width in (3, 10, 30):
+            disturbed[f"absorption of {width} channels"] = absorption(rng, shape, 5.0, width)
+        for kind, disturbance in disturbed.items():
+            table[f"{name}, {kind}"] = _flag_shares(disturbance + make_noise(rng, shape, smoothing))
+            table[f"{name}, {kind}, with lines"] = _flag_shares(disturbance + lines)
+    return table
+
+
+def _flag_shares(spectra: Spectra) -> dict[str, float]:
+    found = decompose(spectra).flags
+    names = (Flag.OFFSET, Flag.SLOPE, Flag.RIPPLE, Flag.NEGATIVE)
+    shares = {str(flag.name): float(np.mean(found & flag != 0)) for flag in names}
+    return shares | {"any": float(np.mean(found & sum(names) != 0))}
 
 
 def pulls() -> dict[str, object]:
@@ -728,6 +764,7 @@ def main() -> int:
         "quality",
         "correlated",
         "broad",
+        "flags",
         "pulls",
         "cubes",
         "changes",
@@ -748,6 +785,7 @@ def main() -> int:
         "quality": quality,
         "correlated": correlated,
         "broad": broad,
+        "flags": flags,
         "pulls": pulls,
         "cubes": lambda: cubes(cube_sets, options.out),
         "changes": lambda: changes(cube_sets, options.out),

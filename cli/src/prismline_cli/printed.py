@@ -166,6 +166,8 @@ class FilesOutput(Output):
 
     run_id: RunId
     files: list[str]
+    #: Warnings for readers of the results, one sentence each.
+    warnings: Annotated[list[str], Field(default_factory=list)]
 
 
 class RunCountsOutput(Output):

@@ -48,7 +48,14 @@ FLAG_NAMES = (
     "NO_DATA",
     "NO_NOISE",
     "NOT_FINITE",
+    "OFFSET",
+    "SLOPE",
+    "RIPPLE",
+    "NEGATIVE",
 )
+
+#: The flags of a spectrum that is not flat at zero beside its lines.
+NOT_FLAT = ("OFFSET", "SLOPE", "RIPPLE", "NEGATIVE")
 
 
 def flag_names(flags: int) -> list[str]:

@@ -38,7 +38,7 @@ def download_results(
     ] = False,
 ) -> None:
     """Download the outputs of a run (for spectra, a Hive-partitioned dataset), or write its maps as FITS files."""
-    from prismline_cli import downloading, fits_results  # noqa: PLC0415
+    from prismline_cli import downloading, fits_results, flatness  # noqa: PLC0415
 
     connection = Connection.open()
     item = item_of(find_run(connection, run_id))
@@ -48,10 +48,14 @@ def download_results(
             paths = fits_results.write_maps(connection, item, to, cubes=cubes)
         else:
             paths = downloading.download(connection, item, to)
+        warning = flatness.warning_of(paths)
     if as_json:
-        print_json({"run_id": item.run_id, "files": [str(path) for path in paths]})
+        files = [str(path) for path in paths]
+        print_json({"run_id": item.run_id, "files": files, "warnings": [warning] if warning else []})
     else:
         console.print(f"{len(paths)} files below {to}")
+        if warning:
+            console.print(warning)
 
 
 def plot(

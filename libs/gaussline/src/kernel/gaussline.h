@@ -23,7 +23,11 @@ enum {
     GL_BLANK = 32,         /* some channels were blank (not finite, or noise not positive) and had weight zero */
     GL_NO_DATA = 64,       /* too few channels that are not blank: nothing was fitted */
     GL_NO_NOISE = 128,     /* the noise could not be estimated: nothing was fitted */
-    GL_NOT_FINITE = 256    /* a number of the fit or of the result was not finite: no component is returned */
+    GL_NOT_FINITE = 256,   /* a number of the fit or of the result was not finite: no component is returned */
+    GL_OFFSET = 512,       /* the zero of the spectrum is off: a constant is left beside the lines */
+    GL_SLOPE = 1024,       /* a slope is left beside the lines */
+    GL_RIPPLE = 2048,      /* a wave is left beside the lines */
+    GL_NEGATIVE = 4096     /* a feature below zero, such as an absorption line */
 };
 
 /* Bits of the flag column of a component; the Python enumeration ComponentFlag repeats them. */

@@ -9,6 +9,7 @@
 #include "best.h"
 #include "compatible.h"
 #include "correlation.h"
+#include "flatness.h"
 #include "gaussline.h"
 #include "linear.h"
 #include "noise.h"
@@ -512,6 +513,7 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;
         out->aicc = aicc_of(chi2, ws->unit, ws->n_valid, k);
         if (ws->not_finite || !is_representable(ws, out)) drop_result(ws, out);
+        else out->flags |= flatness_flags(ws);
     }
     int failed = store(ws, out, arena);
     out->work = ws->work;

@@ -202,6 +202,18 @@ def baseline(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> NDA
     return total
 
 
+def absorption(
+    rng: np.random.Generator, shape: tuple[int, int], depth: float = 5.0, width: float = 10.0
+) -> NDArray[np.float64]:
+    """Absorption lines (n, channels), one in each spectrum: ``depth`` in units of the noise, ``width`` in channels.
+
+    They lie anywhere but in the outer tenths of the channels.
+    """
+    n, channels = shape
+    means = rng.uniform(0.1 * channels, 0.9 * channels, (n, 1))
+    return np.asarray(-depth * NOISE_K * np.exp(-0.5 * ((np.arange(channels) - means) / width) ** 2))
+
+
 def make_cube(
     shape: tuple[int, int], seed: int, channels: int = 200, smoothing: float = 0.0
 ) -> tuple[NDArray[np.float64], list[Components]]:

@@ -38,6 +38,14 @@ class Flag(IntFlag):
     NOT_FINITE = 256
     """A number of the fit or of the result was not finite, for example a flux beyond the largest float64: nothing is
     returned. Scale the spectrum."""
+    OFFSET = 512
+    """The zero of the spectrum is off. This flag and the next ones are set from 128 channels on."""
+    SLOPE = 1024
+    """The spectrum has a slope beside its lines."""
+    RIPPLE = 2048
+    """The spectrum has a ripple beside its lines, of two periods or more, and of 32 channels a period or more."""
+    NEGATIVE = 4096
+    """The spectrum has a feature below zero, such as an absorption line. It is not set together with RIPPLE."""
 
 
 class ComponentFlag(IntFlag):

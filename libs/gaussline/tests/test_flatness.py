@@ -1,0 +1,82 @@
+"""Flags of spectra that are not flat at zero beside their lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from prismline_gaussline import Flag, decompose
+from prismline_gaussline.synthetic import (
+    BASELINES,
+    CHANNELS,
+    NOISE_K,
+    absorption,
+    baseline,
+    broad_lines,
+    make_noise,
+    make_spectra,
+)
+
+NOT_FLAT = Flag.OFFSET | Flag.SLOPE | Flag.RIPPLE | Flag.NEGATIVE
+N, SEED = 400, 9701
+
+
+def share(spectra: NDArray[np.float64], flag: Flag) -> float:
+    return float(np.mean(decompose(spectra).flags & flag != 0))
+
+
+def of_one_noise(kind: str, shape: tuple[int, int] = (N, CHANNELS)) -> NDArray[np.float64]:
+    return baseline(np.random.default_rng(SEED), shape, kind) / BASELINES[kind]
+
+
+def noise(smoothing: float = 0.0, shape: tuple[int, int] = (N, CHANNELS)) -> NDArray[np.float64]:
+    return make_noise(np.random.default_rng(SEED + 1), shape, smoothing)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.7])
+@pytest.mark.parametrize(("kind", "flag"), [("offset", Flag.OFFSET), ("slope", Flag.SLOPE), ("ripple", Flag.RIPPLE)])
+def test_a_baseline_of_one_noise_is_flagged(kind: str, flag: Flag, smoothing: float) -> None:
+    assert share(of_one_noise(kind) + noise(smoothing), flag) >= 0.95
+
+
+def test_an_offset_below_zero_is_flagged() -> None:
+    assert share(noise() - of_one_noise("offset"), Flag.OFFSET) >= 0.95
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.7, 1.5])
+def test_an_absorption_line_is_flagged(smoothing: float) -> None:
+    lines = absorption(np.random.default_rng(SEED), (N, CHANNELS))
+    assert share(lines + noise(smoothing), Flag.NEGATIVE) >= 0.95
+
+
+@pytest.mark.parametrize("kind", ["offset", "ripple"])
+def test_a_baseline_beneath_lines_is_flagged(kind: str) -> None:
+    lines = np.array([made.signal for made in make_spectra(40, SEED)])
+    flag = Flag.OFFSET if kind == "offset" else Flag.RIPPLE
+    assert share(lines + of_one_noise(kind, lines.shape), flag) >= 0.9
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.7])
+def test_clean_spectra_have_none_of_the_flags(smoothing: float) -> None:
+    lines = np.array([made.signal for made in make_spectra(150, SEED, smoothing)])
+    lone = ((24.0, 8.0), (40.0, 8.0), (60.0, 10.0))
+    broad = [broad_lines(1000, SEED, width, snr, smoothing)[1] for width, snr in lone]
+    for spectra in (noise(smoothing, (1000, CHANNELS)), lines, *broad):
+        assert share(spectra, NOT_FLAT) <= 0.01
+
+
+def test_an_offset_is_flagged_beside_blank_channels_and_under_given_noise() -> None:
+    spectra = of_one_noise("offset") + noise()
+    spectra[:, 100:150] = np.nan
+    table = decompose(spectra, noise=NOISE_K)
+    assert np.mean(table.flags & Flag.OFFSET != 0) >= 0.95
+
+
+def test_a_spectrum_of_few_channels_has_none_of_the_flags() -> None:
+    assert share(noise(shape=(N, 100)) + 10.0 * NOISE_K, NOT_FLAT) == 0.0
+
+
+def test_the_flags_do_not_depend_on_the_unit() -> None:
+    spectra = of_one_noise("ripple") + noise()
+    assert (decompose(spectra).flags == decompose(1e-200 * spectra).flags).all()
