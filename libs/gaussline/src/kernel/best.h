@@ -47,6 +47,8 @@
 #define CURVED_WIDTH 4.0
 #define CURVED_HEIGHT 1.2
 #define SECOND_COST 13.0
+/* A bound that only saves work is lower by this factor, because of rounding. */
+#define NEARLY 0.999
 /* A blended component is removed if chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
@@ -112,6 +114,7 @@ static int pursue(gl_workspace *ws)
     for (int round = 0; round <= ws->params->max_refine_iter; round++) {
         int found = 0;
         if (out_of_budget(ws)) break;
+        if (!ws->n_comp && !has_candidate(ws, ws->mf_snr_min)) break;
         scale_space(ws);
         for (;;) {
             Candidate c = strongest(ws);
@@ -254,6 +257,7 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
 static int add_beside(gl_workspace *ws)
 {
     int added = 0;
+    if (!ws->n_comp) return 0;
     if (!ws->searched) scale_space(ws);
     while (!out_of_budget(ws)) {
         Candidate found = strongest(ws);
@@ -335,8 +339,15 @@ static void curved_peaks(gl_workspace *ws)
     int level = CURVED_LEVEL;
     ws->n_curved = 0;
     if (ws->scales_max <= level) return;
-    smooth_pass(ws, level);
     const double *fine = scale_row(ws, level), *coarse = scale_row(ws, level + 1);
+    if (ws->plain) { /* whether the highest maximum reaches the S/N below */
+        Comp unit = {CURVED_HEIGHT, 0.0, CURVED_WIDTH};
+        vd enough = vset(NEARLY * ws->mf_snr_min / matched_filter_snr(ws, unit));
+        vi found = {0};
+        for (int i = 0; i < ws->n_pad; i += VW) found |= vload(fine + i) >= enough;
+        if (!has_lane(found)) return;
+    }
+    smooth_pass(ws, level);
     double noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level - 1];
     double drop = (ws->order ? CURVED_SNR_CORRELATED : CURVED_SNR) * noise, least = CURVED_FLOOR * noise;
     double top = -INFINITY, bottom = INFINITY;

@@ -152,26 +152,30 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     if (count < CORRELATION_CHANNELS / (4 * SIGNAL_STRIDE)) return -1.0;
     double limit = SIGNAL_CLIP * MAD_TO_SIGMA * median_in_place(ws->scratch, count);
     double *good = ws->good, *wide = ws->white, *masked = ws->other_white;
+    vi all = ~(vi){0};
     for (int i = 0; i < n_pad; i += VW) {
         vd s = vload(smooth + i);
         vi quiet = (s <= vset(limit)) & (s >= vset(-limit));
+        all &= quiet;
         vstore(good + i, (vd)((vi)vset(1.0) & quiet));
     }
-    /* a channel is good if all within the margin are: products of 2, 4 and 8 neighbours, then of 9 around it */
-    double *in = good, *out = wide;
-    /* channels beyond the ends count as good */
-    for (int i = n; i < n_pad + ROW_MARGIN; i++) good[i] = 1.0;
-    for (int i = 1; i <= ROW_MARGIN; i++) good[-i] = 1.0;
-    for (int step = 1; step < 2 * SIGNAL_MARGIN; step *= 2) {
-        for (int i = -ROW_MARGIN; i < n_pad; i += VW) vstore(out + i, vload(in + i) * vloadu(in + i + step));
-        for (int i = n_pad; i < n_pad + ROW_MARGIN; i++) out[i] = 1.0;
-        double *t = in;
-        in = out;
-        out = t;
+    if (has_lane(~all)) { /* a channel is good if all within the margin are */
+        double *in = good, *out = wide;
+        /* channels beyond the ends count as good */
+        for (int i = n; i < n_pad + ROW_MARGIN; i++) good[i] = 1.0;
+        for (int i = 1; i <= ROW_MARGIN; i++) good[-i] = 1.0;
+        /* products of 2, 4 and 8 neighbours, then of 9 around the channel */
+        for (int step = 1; step < 2 * SIGNAL_MARGIN; step *= 2) {
+            for (int i = -ROW_MARGIN; i < n_pad; i += VW) vstore(out + i, vload(in + i) * vloadu(in + i + step));
+            for (int i = n_pad; i < n_pad + ROW_MARGIN; i++) out[i] = 1.0;
+            double *t = in;
+            in = out;
+            out = t;
+        }
+        for (int i = 0; i < n_pad; i += VW)
+            vstore(out + i, vloadu(in + i - SIGNAL_MARGIN) * vloadu(in + i - SIGNAL_MARGIN + 1));
     }
     double total, pairs;
-    for (int i = 0; i < n_pad; i += VW)
-        vstore(out + i, vloadu(in + i - SIGNAL_MARGIN) * vloadu(in + i - SIGNAL_MARGIN + 1));
     for (int i = 0; i < n_pad; i += VW) {
         vi there = vload(ws->w + i) > vset(0.0);
         vd g = (vd)((vi)vload(good + i) & there);

@@ -29,19 +29,49 @@ static void set_bridged_row(gl_workspace *ws)
         for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
 }
 
-/* Fills the scale space of the residual, ws->snr and ws->snr_scale. The residual is in units of the local noise, so
- * that blank channels are zero. Under correlated noise the search smooths the residual times the inverse covariance,
- * and uses the norm of that. */
-static void scale_space(gl_workspace *ws)
+/* Row zero of the search: the residual in units of the local noise, so that blank channels are zero. Under correlated
+ * noise, the residual times the inverse covariance. */
+static void set_search_row(gl_workspace *ws)
 {
     double *in = scale_row(ws, 0);
-    const double *inv_norm = ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
     if (ws->order) {
         set_pull(ws, ws->residual);
         for (int i = 0; i < ws->n_pad; i++) in[i] = ws->root_weight[i] > 0.0 ? ws->pull[i] / ws->root_weight[i] : 0.0;
     } else {
         for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
     }
+}
+
+/* Norms of the scales of the search: those of the noise at hand. */
+INLINE const double *search_norms(const gl_workspace *ws)
+{
+    return ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
+}
+
+/* Whether any matched-filter S/N of the residual reaches the threshold. It costs less than the complete scale space,
+ * which most empty spectra do not need. */
+static int has_candidate(gl_workspace *ws, double threshold)
+{
+    vi found = {0};
+    set_search_row(ws);
+    for (int j = 0; j < ws->scales_max; j++) {
+        const double *from = scale_row(ws, j);
+        double *out = scale_row(ws, j + 1);
+        const vd inv = vset(search_norms(ws)[j]), least = vset(threshold);
+        for (int i = 0; i < ws->n_pad; i += VW) {
+            vd smooth = smooth_at(from + i, 1 << j);
+            vstore(out + i, smooth);
+            found |= smooth * inv >= least;
+        }
+    }
+    return has_lane(found);
+}
+
+/* Fills the scale space of the residual, ws->snr and ws->snr_scale. */
+static void scale_space(gl_workspace *ws)
+{
+    const double *inv_norm = search_norms(ws);
+    set_search_row(ws);
     for (int i = 0; i < ws->n_pad; i += VW) {
         vstore(ws->snr + i, vset(-1e300));
         vstore(ws->snr_scale + i, vset(0.0));
@@ -91,7 +121,7 @@ static void suppress(gl_workspace *ws, int channel, double reach)
 static Comp candidate_component(const gl_workspace *ws, Candidate c)
 {
     int j = c.scale;
-    const double *inv_norm = ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
+    const double *inv_norm = search_norms(ws);
     double octave = 0.0;
     if (j > 0 && j + 1 < ws->scales_max) {
         double below = scale_row(ws, j)[c.channel] * inv_norm[j - 1];

@@ -42,6 +42,14 @@ INLINE vd vload(const double *p) { return *(const vd *)__builtin_assume_aligned(
 INLINE void vstore(double *p, vd v) { *(vd *)__builtin_assume_aligned(p, 8 * VW) = v; }
 INLINE vd vloadu(const double *p) { return (vd)*(const vdu *)p; }
 
+/* Whether any lane of a mask is set. */
+INLINE int has_lane(vi mask)
+{
+    int64_t any = 0;
+    for (int j = 0; j < VW; j++) any |= mask[j];
+    return any != 0;
+}
+
 INLINE vd viota(void)
 {
     vd v;
