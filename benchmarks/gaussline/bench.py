@@ -91,6 +91,22 @@ QUIET_PROCESSORS = 0.1
 
 WALL_GAIN, OTHER_WORK = "wall clock, one over two threads", "processors that other work took"
 
+#: Rounds of the comparison with an earlier version. One round runs both on each set, in turns.
+EARLIER_ROUNDS = 41
+
+#: Runs as a process of its own, so that two versions do not share an interpreter: a package folder, a file of sets.
+EARLIER_TIMER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from prismline_gaussline import decompose
+sets = dict(np.load(sys.argv[2]))
+for line in sys.stdin:
+    start = time.process_time()
+    decompose(sets[line.strip()])
+    print(time.process_time() - start, flush=True)
+"""
+
 #: Channels of the spectra in the cost's part; those above the synthetic set's 424 are multiples of it.
 COST_CHANNELS = (106, 212, 424, 848, 1696, 3392)
 
@@ -737,6 +753,53 @@ def flops(sets: dict[str, Spectra]) -> dict[str, object]:
     return result
 
 
+def earlier(folder: Path) -> dict[str, object]:
+    """Processor time of this version, divided by that of the one whose packages are in ``folder``, for sets of spectra.
+    Both run in turns, each in a process of its own."""
+    rng = np.random.default_rng(TIMED_SEED)
+    sets: dict[str, Spectra] = {}
+    for name in ("white", ".58", ".89"):
+        sets[f"{name}, empty"] = make_noise(rng, (600, CHANNELS), SMOOTHING[name])
+        sets[f"{name}, lines"] = np.array([s.signal for s in make_spectra(40, TIMED_SEED, SMOOTHING[name])])
+    sets["white, line of 24 channels, S/N 8"] = broad_lines(300, TIMED_SEED, 24, 8)[1]
+    sets["white, empty, 2048 channels"] = make_noise(rng, (150, 2048))
+    folders = (folder, Path(prismline_gaussline.__file__).parents[1])
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "sets.npz"
+        np.savez(path, **sets)  # type: ignore[arg-type]
+        timers = [
+            subprocess.Popen(
+                [sys.executable, "-c", EARLIER_TIMER, str(where), str(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for where in folders
+        ]
+        result: dict[str, object] = {}
+        for name, spectra in sets.items():
+            rounds = [
+                [_timed(timer, name) for timer in timers[:: (-1) ** i]][:: (-1) ** i] for i in range(EARLIER_ROUNDS)
+            ]
+            ratios = [now / then for then, now in rounds]
+            low, middle, high = np.percentile(ratios, [25, 50, 75])
+            result[name] = {
+                "this version / earlier": {"median": middle, "lower quartile": low, "upper quartile": high},
+                "microseconds a spectrum, least": 1e6 * min(now for _, now in rounds) / len(spectra),
+            }
+        for timer in timers:
+            timer.communicate()
+    return result
+
+
+def _timed(timer: subprocess.Popen[str], name: str) -> float:
+    assert timer.stdin is not None
+    assert timer.stdout is not None
+    timer.stdin.write(f"{name}\n")
+    timer.stdin.flush()
+    return float(timer.stdout.readline())
+
+
 def machine() -> dict[str, object]:
     names = (
         [
@@ -773,7 +836,10 @@ def main() -> int:
         "cost",
         "flops",
     )
-    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
+    parser.add_argument(
+        "parts", nargs="*", choices=[[], *parts, "earlier"], help="all but 'earlier' when none is named"
+    )
+    parser.add_argument("--earlier", type=Path, help="folder of the packages of an earlier version, for 'earlier'")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
     options = parser.parse_args()
@@ -793,7 +859,10 @@ def main() -> int:
         "threads": threads,
         "cost": lambda: cost(dict(cube_sets)),
         "flops": lambda: flops(all_sets),
+        "earlier": lambda: earlier(options.earlier),
     }
+    if "earlier" in options.parts and options.earlier is None:
+        parser.error("'earlier' needs --earlier FOLDER")
     for part in options.parts or parts:
         result = {"machine": machine(), part: run[part]()}
         text = json.dumps(result, indent=1)

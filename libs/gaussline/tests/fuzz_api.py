@@ -52,6 +52,8 @@ class Fuzzer:
             values = np.array(self.numpy.integers(0, 2**63, shape)).view(np.float64) * self.random.choice([1.0, -1.0])
         elif kind == 2:
             values[...] = self.random.choice([0.0, 1.0, 1e300, 5e-324, -3.0])
+        elif kind == 3 and values.ndim:  # a baseline
+            values += self.random.uniform(-5.0, 5.0) * scale * np.linspace(self.random.randrange(-1, 2), 1.0, shape[-1])
         with np.errstate(all="ignore"):
             values = np.array(values, dtype=self.random.choice(["<f8", "<f8", ">f8", "<f4", ">f4", "<f2", "<i4"]))
         return self.layout(values)
@@ -79,7 +81,7 @@ class Fuzzer:
         return values
 
     def shape(self) -> tuple[int, int]:
-        return self.random.randrange(5), self.random.choice([0, 1, 2, 4, 5, 8, 9, 31, 64, 150])
+        return self.random.randrange(5), self.random.choice([0, 1, 2, 4, 5, 8, 9, 31, 64, 150, 400])
 
     def params(self) -> Any:
         names = ["beta", "snr_min", "mf_snr_min", "f_sep", "neg_thresh", "fwhm_min", "time_budget_s"]
@@ -145,6 +147,9 @@ def check_table(table: Decomposition, n: int, channels: int) -> None:
     assert len(table) == n
     nothing = table.flags & (Flag.NO_DATA | Flag.NO_NOISE | Flag.NOT_FINITE) != 0
     assert (table.n_components[nothing] == 0).all()
+    is_flat = table.flags & (Flag.OFFSET | Flag.SLOPE | Flag.RIPPLE | Flag.NEGATIVE) == 0
+    assert is_flat[nothing].all()
+    assert channels >= 128 or is_flat.all()
     for name in ("rms", "chi2_reduced", "aicc"):
         np.testing.assert_array_equal(np.isfinite(getattr(table, name)), ~nothing)
     for name in ("amplitude", "mean", "stddev", "flux"):

@@ -30,7 +30,7 @@ static void add_line(double *y, int n, double a, double mu, double s)
     for (int i = 0; i < n; i++) y[i] += a * exp(-0.5 * (i - mu) * (i - mu) / (s * s));
 }
 
-enum { KINDS = 15 };
+enum { KINDS = 16 };
 
 /* A spectrum of one of the kinds that make fitters fail. */
 static void fill(double *y, int n, int kind)
@@ -85,10 +85,12 @@ static int bad_component(const gl_component *c, const gl_summary *s, int n)
 static int bad_result(const gl_batch *batch, const gl_result *result)
 {
     const uint32_t nothing = GL_NO_DATA | GL_NO_NOISE | GL_NOT_FINITE;
+    const uint32_t not_flat = GL_OFFSET | GL_SLOPE | GL_RIPPLE | GL_NEGATIVE;
     for (size_t r = 0; r < batch->n; r++) {
         const gl_summary *s = result->summaries + r;
         int broken = s->n_components > (s->flags & nothing ? 0 : batch->params.max_components);
         broken |= s->flags & nothing ? !isnan(s->rms) : !(isfinite(s->chi2_reduced) && isfinite(s->aicc));
+        broken |= s->flags & not_flat && (s->flags & nothing || batch->channels < 128);
         for (int k = 0; k < s->n_components; k++)
             broken |= bad_component(result->arenas[s->arena].items + s->first + k, s, batch->channels);
         if (broken) {
@@ -122,7 +124,7 @@ static gl_params any_params(int round)
 
 static int fuzz_round(int round)
 {
-    static const int LENGTHS[] = {1, 4, 5, 8, 9, 31, 64, 100, 424, 1000};
+    static const int LENGTHS[] = {1, 4, 5, 8, 9, 31, 64, 100, 127, 128, 424, 1000, 1300};
     int n = LENGTHS[random_bits() % (sizeof LENGTHS / sizeof *LENGTHS)], rows = (int)(random_bits() % 12), failed = 0;
     double *data = malloc(sizeof(double) * (size_t)(n * rows + 1)), *noise = malloc(sizeof(double) * (size_t)n);
     float *small = malloc(sizeof(float) * (size_t)(n * rows + 1));
