@@ -67,4 +67,50 @@ def test_a_file_that_is_no_complete_cube_is_refused_before_the_upload(
 )
 def test_a_complete_cube_passes_the_check(name: str, body: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(body)
-    check_file(str(tmp_path / name))
+    check_file(str(tmp_path / name), {})
+
+
+FREQUENCY = {"CTYPE3": "FREQ", "CRVAL3": 93.17e9, "CDELT3": 1e4}
+OPTIONS = ["--survey", "test", "--line", "n2h+_1-0"]
+
+
+@pytest.mark.parametrize(
+    ("cards", "said"),
+    [
+        (FREQUENCY, "its header has no rest frequency; give the rest frequency of the line"),
+        ({"CTYPE3": "WAVE"}, "gives no velocities"),
+        ({"CTYPE3": "VOPT-F2W"}, "has no constant step"),
+    ],
+)
+def test_a_cube_whose_axis_does_not_suit_the_line_is_refused_before_the_upload(
+    cards: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "cube.fits"
+    path.write_bytes(_cube(**cards))
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["submit", str(path), *OPTIONS])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("cards", "params"),
+    [
+        ({"CTYPE3": "VRAD"}, {}),
+        (FREQUENCY | {"RESTFRQ": 93.1737637e9}, {}),
+        (FREQUENCY, {"rest_frequency": 93.1737637e9}),
+    ],
+)
+def test_a_cube_in_velocity_or_in_frequency_of_a_known_line_suits_a_line(
+    cards: dict[str, object], params: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "cube.fits").write_bytes(_cube(**cards))
+    check_file(str(tmp_path / "cube.fits"), {"line": "n2h+_1-0", **params})
+
+
+def test_a_line_that_nobody_knows_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    (tmp_path / "cube.fits").write_bytes(WHOLE)
+    command = ["submit", str(tmp_path / "cube.fits"), "--survey", "test", "--line", "n2h_1-0"]
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, command)
+    assert result.exit_code == 2
+    assert "There is no line 'n2h_1-0'" in result.output
+    assert "n2h+_1-0, nh3_1-1, hcn_1-0" in result.output

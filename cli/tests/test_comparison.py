@@ -14,7 +14,7 @@ from prismline_cli.comparison import Spread, compare, mismatch, model_distance
 from prismline_cli.panels import PixelKind
 from prismline_cli.printed import checked_output
 from prismline_cli.titles import Title
-from prismline_contracts.objects import CubeGeometry
+from prismline_contracts.objects import CubeGeometry, LineProfile
 from prismline_cube import gaussians
 
 GEOMETRY = CubeGeometry(
@@ -139,3 +139,12 @@ def test_both_maps_have_one_scale_and_the_difference_has_zero_in_the_middle() ->
     texts = {text.get_text() for text in figure.findobj(matplotlib.text.Text)}
     assert {"Integrated intensity: aaa", "Integrated intensity: bbb", "Second minus first"} <= texts
     assert any("2 and 1 components, difference 23.1" in text for text in texts)
+
+
+def test_the_same_components_with_and_without_a_line_are_two_models() -> None:
+    line = LineProfile(offsets=[-6.0, 0.0], weights=[0.5, 0.5])
+    found = compare(table((0, 0, "fitted", [LINE])), table((0, 0, "fitted", [LINE])), GEOMETRY, line)
+    channels, components = np.arange(60.0), np.array([LINE])
+    gap = gaussians(components, channels).sum(axis=0) - gaussians(components, channels, line).sum(axis=0)
+    assert found.identical == 0
+    assert found.pixels[0].difference == pytest.approx(math.sqrt((gap**2).sum()) / 0.1, rel=1e-3)

@@ -12,7 +12,7 @@ import pytest
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import CommandError
-from prismline_cli.submission import correlation_given, submit
+from prismline_cli.submission import correlation_given, line_given, submit
 
 pytestmark = pytest.mark.emulator
 
@@ -136,4 +136,38 @@ def test_a_correlation_goes_into_the_parameters(connection: Connection, cube: Pa
 def test_a_wrong_correlation_uploads_nothing(connection: Connection, cube: Path, text: str) -> None:
     with pytest.raises(CommandError, match="correlation"):
         submit(connection, str(cube), {"survey": "grs", "params": {"correlation": correlation_given(text)}})
+    assert keys(connection, "") == set()
+
+
+# ---- lines
+
+
+def test_a_line_goes_into_the_parameters_with_its_decomposer(connection: Connection, cube: Path) -> None:
+    submit(connection, str(cube), {"survey": "grs", "idempotency_key": "a", "params": {"line": line_given("nh3_1-1")}})
+    assert manifest(connection, "a")["params"] == {"line": "nh3_1-1", "decomposer": "hyperfine"}
+
+
+def test_a_table_of_lines_is_read_from_a_file(connection: Connection, cube: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("# km/s  weight\n-4.5  3\n\n0  5  # the strongest\n7.1 1\n")
+    params = {"line": line_given(str(tmp_path / "lines.txt"))}
+    submit(connection, str(cube), {"survey": "grs", "idempotency_key": "a", "params": params})
+    assert manifest(connection, "a")["params"]["line"] == {"offsets": [-4.5, 0.0, 7.1], "weights": [3.0, 5.0, 1.0]}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "1 2 3\n", "1\n", "a b\n", "0 -1\n", "nan 1\n", "0 1\n" * 101])
+def test_a_wrong_table_of_lines_uploads_nothing(connection: Connection, cube: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "lines.txt").write_text(text)
+    with pytest.raises(CommandError, match="line"):
+        submit_with_table(connection, str(cube), str(tmp_path / "lines.txt"))
+    assert keys(connection, "") == set()
+
+
+def submit_with_table(connection: Connection, cube: str, table: str) -> None:
+    submit(connection, cube, {"survey": "grs", "params": {"line": line_given(table)}})
+
+
+@pytest.mark.parametrize("params", [{"line": "hcn_1-0", "decomposer": "phspectra"}, {"decomposer": "hyperfine"}])
+def test_a_line_and_another_decomposer_are_refused(connection: Connection, cube: Path, params: dict[str, Any]) -> None:
+    with pytest.raises(CommandError, match="hyperfine"):
+        submit(connection, str(cube), {"survey": "grs", "params": params})
     assert keys(connection, "") == set()

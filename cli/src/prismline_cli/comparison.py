@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from prismline_cli.decomposition_picture import Maps, maps
-from prismline_contracts.objects import CubeGeometry
-from prismline_cube import SpectralAxis, flat_components
+from prismline_contracts.objects import CubeGeometry, LineProfile
+from prismline_cube import SpectralAxis, flat_components, single_gaussians
 
 Values = NDArray[np.float64]
 
@@ -81,6 +81,8 @@ class Comparison:
     """Two runs of one cube. Pairs are (first run, second run)."""
 
     geometry: CubeGeometry
+    #: The lines of which each component of a run is the sum. None: a component is one Gaussian.
+    lines: tuple[LineProfile | None, LineProfile | None]
     counts: tuple[Counts, Counts]
     #: Values of each quantity, by its name with unit: of components, or of spectra.
     values: dict[str, tuple[Values, Values]]
@@ -112,16 +114,23 @@ def mismatch(first: CubeGeometry, second: CubeGeometry) -> str | None:
     return None
 
 
-def compare(first: pa.Table, second: pa.Table, geometry: CubeGeometry) -> Comparison:
-    """Compare two decompositions of the cube that `geometry` describes."""
+def compare(
+    first: pa.Table, second: pa.Table, geometry: CubeGeometry, second_line: LineProfile | None = None
+) -> Comparison:
+    """Compare two decompositions of the cube that `geometry` describes.
+
+    second_line: the lines of each component of `second`. Those of `first` are in `geometry`.
+    """
+    lines = geometry.line, second_line
     tables, found = (first, second), (maps(first, geometry), maps(second, geometry))
     n_pixels = geometry.ny * geometry.nx
     return Comparison(
         geometry,
+        lines,
         (_counts(first, n_pixels), _counts(second, n_pixels)),
         _values(tables, found, geometry),
         found,
-        _pixels(tables, found, geometry),
+        _pixels(tables, found, geometry, lines),
     )
 
 
@@ -190,15 +199,21 @@ def _values(
     return {name: (first, second) for name, (first, second) in pairs.items()}
 
 
-def _pixels(tables: Sequence[pa.Table], found: Sequence[Maps], geometry: CubeGeometry) -> list[PixelDifference]:
+def _pixels(
+    tables: Sequence[pa.Table],
+    found: Sequence[Maps],
+    geometry: CubeGeometry,
+    lines: tuple[LineProfile | None, LineProfile | None],
+) -> list[PixelDifference]:
     columns = [_by_pixel(table, geometry) for table in tables]
     pixels = []
     for index in sorted(columns[0].keys() & columns[1].keys()):
         (one, rms, sky), (other, other_rms, _) = (column[index] for column in columns)
         y, x = divmod(index, geometry.nx)
         noise = np.nanmean([rms, other_rms]) if np.isfinite([rms, other_rms]).any() else math.nan
-        same = one.shape == other.shape and bool((one == other).all())
-        distance = 0.0 if same else model_distance(one, other) / noise
+        same = lines[0] == lines[1] and one.shape == other.shape and bool((one == other).all())
+        models = single_gaussians(one, lines[0]), single_gaussians(other, lines[1])
+        distance = 0.0 if same else model_distance(*models) / noise
         strongest = tuple(_number(each.strongest[y, x]) for each in found)
         pixels.append(
             PixelDifference(

@@ -117,8 +117,8 @@ def _draw_spectra(part: Any, found: Comparison, spectra: Mapping[Any, Any], name
     for number, (plot, (pixel, (values, *models))) in enumerate(zip(plots.flat, spectra.items(), strict=False), 1):
         fine = np.linspace(0.0, max(len(values) - 1, 0), 4 * len(values))
         plot.step(axis.at(np.arange(len(values))), values, where="mid", color=_DATA, linewidth=0.8)
-        for components, run, colour in zip(models, names, (_FIRST, _SECOND), strict=True):
-            model = gaussians(components, fine).sum(axis=0)
+        for components, run, colour, line in zip(models, names, (_FIRST, _SECOND), found.lines, strict=True):
+            model = gaussians(components, fine, line).sum(axis=0)
             plot.plot(axis.at(fine), model, color=colour, linewidth=1.2, label=run)
         plot.set_title(f"{number}   {_describe(by_pixel[pixel])}", loc="left", fontsize=9, fontweight="normal")
         plot.margins(x=0)

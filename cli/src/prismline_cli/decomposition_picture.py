@@ -21,7 +21,7 @@ from prismline_cli import panels, titles
 from prismline_cli.panels import ROUND_STEPS, Map, PixelKind, draw_counts, draw_map, robust_scale
 from prismline_cli.titles import Title
 from prismline_contracts.maps import MapName
-from prismline_contracts.objects import CubeGeometry
+from prismline_contracts.objects import CubeGeometry, LineProfile
 from prismline_cube import SpectralAxis, flat_components, gaussians, map_values
 
 Pixel = tuple[int, int]
@@ -151,13 +151,13 @@ def one_spectrum(
         axis, spectrum = SpectralAxis.of(geometry), spectrum_at(table, pixel, values)
         figure, (part,) = titled_figure(title, _SPECTRUM_WIDTH_IN, [_SPECTRUM_HEIGHT_IN])
         upper, lower = part.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        _draw_spectrum(upper, spectrum, axis)
+        _draw_spectrum(upper, spectrum, axis, geometry.line)
         upper.set_title(_describe(spectrum), loc="left", fontweight="normal")
         upper.set_ylabel(_quantity(geometry.bunit))
         upper.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)
-        coordinates = axis.at(np.arange(len(values)))
-        residual = values - gaussians(spectrum.components, np.arange(len(values), dtype=float)).sum(axis=0)
-        lower.step(coordinates, residual, where="mid", color=_DATA, linewidth=1.0)
+        channels = np.arange(len(values), dtype=float)
+        residual = values - gaussians(spectrum.components, channels, geometry.line).sum(axis=0)
+        lower.step(axis.at(channels), residual, where="mid", color=_DATA, linewidth=1.0)
         lower.axhline(0.0, color=_SUM, linewidth=0.7)
         if spectrum.rms is not None:
             lower.axhspan(-spectrum.rms, spectrum.rms, color=_COMPONENTS[0], alpha=0.15, linewidth=0)
@@ -214,7 +214,7 @@ def mark(panel: Any, number: int, x: int, y: int) -> None:
 def _draw_gallery(part: Any, shown: list[Spectrum], axis: SpectralAxis, geometry: CubeGeometry) -> None:
     plots = part.subplots(math.ceil(len(shown) / 3), 3, sharex=True, squeeze=False)
     for number, (panel, spectrum) in enumerate(zip(plots.flat, shown, strict=False), start=1):
-        _draw_spectrum(panel, spectrum, axis)
+        _draw_spectrum(panel, spectrum, axis, geometry.line)
         panel.yaxis.set_major_locator(MaxNLocator(4, steps=ROUND_STEPS))
         panel.set_title(f"{number}   {_describe(spectrum)}", loc="left", fontsize=9, fontweight="normal")
     for panel in list(plots.flat)[len(shown) :]:
@@ -228,13 +228,13 @@ def _draw_gallery(part: Any, shown: list[Spectrum], axis: SpectralAxis, geometry
     part.legend(handles, labels, loc="outside lower right", ncols=len(labels))
 
 
-def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: SpectralAxis) -> None:
+def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: SpectralAxis, line: LineProfile | None) -> None:
     channels = np.arange(len(spectrum.values), dtype=float)
     fine = np.linspace(0.0, max(len(channels) - 1, 0), 8 * len(channels))
-    curves = gaussians(spectrum.components, fine)
+    curves = gaussians(spectrum.components, fine, line)
     panel.step(axis.at(channels), spectrum.values, where="mid", color=_DATA, linewidth=0.9, label="spectrum")
-    for number, (curve, (amplitude, *_)) in enumerate(zip(curves, spectrum.components, strict=True)):
-        drawn = np.where(curve > _DRAWN_PART * amplitude, curve, np.nan)
+    for number, curve in enumerate(curves):
+        drawn = np.where(curve > _DRAWN_PART * curve.max(), curve, np.nan)
         colour = _COMPONENTS[number % len(_COMPONENTS)]
         label = "components" if number == 0 else None
         panel.fill_between(axis.at(fine), drawn, color=colour, alpha=0.28, linewidth=0)

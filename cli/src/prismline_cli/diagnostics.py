@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from prismline_cli import decomposition_picture
 from prismline_cli.titles import Title
+from prismline_contracts.objects import LineProfile
 from prismline_cube import gaussians
 
 #: How many spectra are used. They are evenly spaced over the fitted ones.
@@ -34,9 +35,14 @@ class Diagnostics:
     n_spectra: int
 
 
-def diagnose(table: pa.Table, spectra: Mapping[decomposition_picture.Pixel, NDArray[np.floating]]) -> Diagnostics:
+def diagnose(
+    table: pa.Table,
+    spectra: Mapping[decomposition_picture.Pixel, NDArray[np.floating]],
+    line: LineProfile | None = None,
+) -> Diagnostics:
     """Statistics of the residuals of `spectra` (channels,) after subtraction of their components in `table`.
 
+    line: the lines of which each component is the sum.
     Spectra without a noise estimate are left out. Raises `ValueError` if none is left.
     """
     products, counts = np.zeros(LAGS), np.zeros(LAGS)
@@ -46,7 +52,7 @@ def diagnose(table: pa.Table, spectra: Mapping[decomposition_picture.Pixel, NDAr
         if not spectrum.rms:
             continue
         channels = np.arange(len(values), dtype=np.float64)
-        pull = (values - gaussians(spectrum.components, channels).sum(axis=0)) / spectrum.rms
+        pull = (values - gaussians(spectrum.components, channels, line).sum(axis=0)) / spectrum.rms
         there = np.isfinite(pull)
         pulls.append(pull[there])
         filled = np.where(there, pull, 0.0)

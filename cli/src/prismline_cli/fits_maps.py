@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from prismline_contracts.decomposition import MetadataKey
 from prismline_contracts.objects import CubeGeometry
-from prismline_cube import SpectralAxis
+from prismline_cube import SpectralAxis, gaussians
 from prismline_cube.axis import has_coordinates
 
 #: Bytes of a FITS block. Headers and data are padded to whole blocks.
@@ -63,7 +63,7 @@ _PROVENANCE = {
 }
 
 #: Keywords of the cube's header that its maps keep.
-_KEPT_KEYS = ("OBJECT", "TELESCOP", "INSTRUME", "OBSERVER", "DATE-OBS", "BMAJ", "BMIN", "BPA", "RESTFRQ", "RESTFREQ")
+_KEPT_KEYS = ("OBJECT", "TELESCOP", "INSTRUME", "OBSERVER", "DATE-OBS", "BMAJ", "BMIN", "BPA", "RESTFRQ")
 
 #: A keyword of axis 1, for example CRVAL1 or PV1_0.
 _OF_AXIS_1 = re.compile(r"^(CRPIX|CDELT|CRVAL|CUNIT|CTYPE|PV)1($|_\d+$)")
@@ -152,6 +152,8 @@ def sky_header(geometry: CubeGeometry, header: fits.Header) -> fits.Header:
     sky = fits.Header(list((geometry.celestial or {}).items()))
     if geometry.object_name:
         sky["OBJECT"] = geometry.object_name
+    if geometry.rest_frequency is not None:  # that of the run's parameters, or else that of the header
+        sky["RESTFRQ"] = geometry.rest_frequency
     for key in _KEPT_KEYS:
         if key in header and key not in sky:
             sky[key] = header[key]
@@ -220,8 +222,6 @@ def _with_spectral_axis(sky: fits.Header, geometry: CubeGeometry) -> fits.Header
         ("CUNIT3", geometry.cunit),
     ):
         whole[key] = value
-    if geometry.rest_frequency is not None:
-        whole["RESTFRQ"] = geometry.rest_frequency
     return whole
 
 
@@ -282,7 +282,7 @@ def _fill(
         _fill_pixel(images, (y[row], x[row]), found, axis)
     if "model" in images and looked_at.any():
         seen = (y[looked_at], x[looked_at])
-        model = _model(table, geometry.n_channels)[:, looked_at]
+        model = _model(table, geometry)[:, looked_at]
         images["model"].write_spectra(*seen, model)
         if "residual" in images and spectra is not None:
             pixels = list(zip(seen[1].tolist(), seen[0].tolist(), strict=True))
@@ -309,10 +309,10 @@ def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[n
         images[name].values[(slice(len(found)), *at)] = deep[name]
 
 
-def _model(table: pa.Table, n_channels: int) -> NDArray[np.float32]:
+def _model(table: pa.Table, geometry: CubeGeometry) -> NDArray[np.float32]:
     """The sum of the components of each row, (n_channels, rows)."""
-    channels = np.arange(n_channels, dtype=np.float64)[:, None]
-    model = np.zeros((n_channels, len(table)), dtype=np.float32)
+    channels = np.arange(geometry.n_channels, dtype=np.float64)
+    model = np.zeros((geometry.n_channels, len(table)), dtype=np.float32)
     for row, found in _components(table):
-        model[:, row] = np.exp(-0.5 * ((channels - found[:, 1]) / found[:, 2]) ** 2) @ found[:, 0]
+        model[:, row] = gaussians(found, channels, geometry.line).sum(axis=0)
     return model

@@ -61,7 +61,7 @@ def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Pa
     pixels = decomposition_picture.gallery_pixels(found.table, diagnostics.SAMPLE)
     try:
         spectra = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
-        seen = diagnostics.diagnose(found.table, spectra)
+        seen = diagnostics.diagnose(found.table, spectra, found.geometry.line)
     except ValueError as error:
         fail(f"Run {run.run_id} has {error}.")
     return _save(diagnostics.draw(seen, title=title_of(view, found, "Residuals of the fits: ")), to)
@@ -74,7 +74,7 @@ def draw_comparison(
     first, second = (_load(connection, run) for run in runs)
     if why := mismatch(first.geometry, second.geometry):
         fail(f"The cubes of the two runs cannot be compared: {why}.")
-    found = compare(first.table, second.table, first.geometry)
+    found = compare(first.table, second.table, first.geometry, second.geometry.line)
     pixels = [(pixel.x, pixel.y) for pixel in found.pixels[: comparison_picture.SPECTRA] if pixel.difference != 0.0]
     values = ChunkInputs(connection, runs[0], first.geometry.nx).spectra(pixels)
     spectra = {

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts.base import SURVEY_RULE, is_survey
-from prismline_contracts.manifest import Manifest, SpectraManifest, run_id_of
+from prismline_contracts.base import SURVEY_RULE, Submitted, is_survey
+from prismline_contracts.manifest import GivenFitParams, KnownLine, Manifest, SpectraManifest, run_id_of
 from prismline_contracts.prefixes import CUBES_PREFIX, MANIFEST_PREFIX, NOISE_PREFIX
 from prismline_runtime import Bucket, describe_invalid, reader_errors
 
-M = TypeVar("M", bound=Manifest)
+M = TypeVar("M", bound=Submitted)
 
 
 def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: str | None = None) -> str:
@@ -49,17 +49,23 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     return put_manifest(connection, manifest, idempotency_key)
 
 
-def check_file(cube: str) -> None:
-    """End the command with the reason if `cube` is a local file that the splitter would refuse."""
+def check_file(cube: str, params: dict[str, Any]) -> None:
+    """End the command with the reason if the splitter would refuse `cube`, a local file, or these parameters of it."""
+    given = checked(GivenFitParams, params)
     path = Path(cube)
     if cube.startswith("s3://") or not path.is_file():  # `submit` says what is wrong with its name
         return
-    from prismline_cube.errors import CubeError  # noqa: PLC0415 - imports astropy, which takes a second
+    from prismline_cube.axis import velocity_axis  # noqa: PLC0415 - imports astropy, which takes a second
+    from prismline_cube.errors import CubeError  # noqa: PLC0415
     from prismline_cube.inspection import check_cube  # noqa: PLC0415
 
     with reader_errors(f"{cube} cannot be read as a cube"):
         try:
-            check_cube(path)
+            header = check_cube(path)
+            if given.line is not None:
+                geometry = header.geometry(path.name)
+                known = given.rest_frequency or geometry.rest_frequency
+                velocity_axis(geometry.model_copy(update={"rest_frequency": known}))
         except CubeError as error:
             refused = str(error)
         else:
@@ -100,6 +106,21 @@ def correlation_given(text: str) -> str | list[float]:
         fail(f"The correlation {text!r} is neither spectrum, white, nor values such as 1,0.5,0.1.")
 
 
+def line_given(text: str) -> str | dict[str, list[float]]:
+    """The line in an option: a name, or the table in a text file. Ends the command if it is neither."""
+    if text in get_args(KnownLine):
+        return text
+    path, known = Path(text), ", ".join(get_args(KnownLine))
+    if not path.is_file():
+        fail(f"There is no line {text!r} and no such file: choose one of {known}, or give a table.")
+    try:
+        rows = [line.partition("#")[0].split() for line in path.read_text().splitlines()]
+        pairs = [(float(offset), float(weight)) for offset, weight in filter(None, rows)]
+    except ValueError as error:  # also of text that is not UTF-8
+        fail(f"{text} is not a table with an offset in km/s and a weight on each row: {error}.")
+    return {"offsets": [offset for offset, _ in pairs], "weights": [weight for _, weight in pairs]}
+
+
 def _number(text: str) -> float | None:
     try:
         return float(text)
@@ -108,7 +129,7 @@ def _number(text: str) -> float | None:
 
 
 def checked(model: type[M], document: dict[str, Any]) -> M:
-    """The manifest in `document`. Ends the command with the reason if it is invalid."""
+    """The model of `document`. Ends the command with the reason if it is invalid."""
     try:
         return model.model_validate(document)
     except ValidationError as error:

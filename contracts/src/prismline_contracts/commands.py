@@ -13,7 +13,7 @@ from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, Open, 
 from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.items import ChunkItem, RunItem
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import RefitParams
 from prismline_contracts.references import CubeReference
 from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId, shard_of
 
@@ -222,12 +222,12 @@ class SpectraRefit(MessageData):
     #: As in `ChunkProcess`: only in `spectra.refit.v2`, and in messages of contracts 1.1.0.
     reference: CubeReference | None = None
     output_key: Key
-    params: FitParams
+    params: RefitParams
     #: Indices of the rows to fit. Empty: all rows that are timed out in the output.
     rows: list[Count] = Field(default_factory=list)
 
     @staticmethod
-    def of(command: ChunkProcess, params: FitParams, output_key: str) -> SpectraRefit:
+    def of(command: ChunkProcess, params: RefitParams, output_key: str) -> SpectraRefit:
         """The command for all timed-out rows in the output of the chunk of `command`."""
         refit = SpectraRefit(
             run_id=command.run_id,

@@ -114,7 +114,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("chi2_reduced", ColumnType.FLOAT, Unit.NONE, "Reduced chi-square of the whole model."),
     Column("aicc", ColumnType.FLOAT, Unit.NONE, "Corrected Akaike information criterion of the whole model."),
     Column("flags", ColumnType.INT, Unit.NONE, "Bits of `prismline_gaussline.Flag`."),
-    Column("decomposer", ColumnType.TEXT, Unit.NONE, "What fitted it: `gaussline`, `phspectra` or nothing (null)."),
+    Column("decomposer", ColumnType.TEXT, Unit.NONE, "What fitted it: `gaussline`, `hyperfine`, `phspectra` or null."),
     Column("component_means_physical", ColumnType.FLOATS, Unit.AXIS, "Centre of each component on the axis.", 2),
     Column("component_mean_errors_physical", ColumnType.FLOATS, Unit.AXIS, f"{_SIGMA} each of those centres.", 2),
     Column("component_stddevs_physical", ColumnType.FLOATS, Unit.AXIS, "Width of each component on the axis.", 2),

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from prismline_contracts.base import Contract, Key, Lags, Name, Submitted, Survey, Tenant, Timestamp, derived_id
 from prismline_contracts.envelope import TraceParent
 
 #: The workload of a manifest that does not name one.
 DEFAULT_WORKLOAD = "spectra"
+
+#: Names of the hyperfine groups that gaussline knows.
+KnownLine = Literal["n2h+_1-0", "nh3_1-1", "hcn_1-0"]
+#: Most lines of a group.
+MOST_LINES = 100
+#: The decomposer of runs with a line. Releases that know no lines refuse this value.
+HYPERFINE = "hyperfine"
 
 
 class Params(Contract):
@@ -26,6 +33,28 @@ class Params(Contract):
         return sorted(given.keys() - cls.model_fields.keys())
 
 
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class LineTable(Contract):
+    """Lines that belong together: their offsets and their relative strengths."""
+
+    offsets: Annotated[
+        list[_Finite],
+        Field(min_length=1, max_length=MOST_LINES, description="Velocity of each line minus the group's, km/s."),
+    ]
+    weights: Annotated[
+        list[_Positive], Field(min_length=1, max_length=MOST_LINES, description="Relative strength of each line.")
+    ]
+
+    @model_validator(mode="after")
+    def _has_a_weight_for_each_offset(self) -> Self:
+        if len(self.offsets) != len(self.weights):
+            raise ValueError(f"there are {len(self.offsets)} offsets and {len(self.weights)} weights; give one of each")
+        return self
+
+
 class FitParams(Params):
     """Parameters of a decomposition, with the names and defaults of phspectra 1.0.2."""
 
@@ -35,7 +64,10 @@ class FitParams(Params):
     mf_snr_min: Annotated[float, Field(ge=0, le=1000, description="Least matched-filter signal-to-noise.")] = 5.0
     f_sep: Annotated[float, Field(ge=0, le=100, description="Separation below which a pair is blended, in FWHM.")] = 1.2
     neg_thresh: Annotated[float, Field(ge=0, le=1000, description="Depth of a negative dip, in units of noise.")] = 5.0
-    decomposer: Annotated[Literal["gaussline", "phspectra"], Field(description="What fits the spectra.")] = "gaussline"
+    decomposer: Annotated[
+        Literal["gaussline", "phspectra", "hyperfine"],
+        Field(description="What fits the spectra; `hyperfine`, which is gaussline with a line, is the default of one."),
+    ] = "gaussline"
     preset: Annotated[
         Literal["best", "compatible"], Field(description="How gaussline chooses the model; phspectra has no choice.")
     ] = "best"
@@ -54,16 +86,62 @@ class FitParams(Params):
         ),
     ] = None
 
+    line: Annotated[
+        LineTable | KnownLine | None,
+        Field(
+            description="Lines that belong together, fitted as one component with a common velocity and width: the name"
+            " of a hyperfine group, or a table of offsets and weights; absent: each component is a Gaussian."
+        ),
+    ] = None
+    rest_frequency: Annotated[
+        _Positive | None,
+        Field(
+            description="Rest frequency of the observed line in Hz, with which frequencies become velocities; absent:"
+            " that of the cube's header."
+        ),
+    ] = None
+
     @model_validator(mode="after")
     def _given_noise_needs_gaussline(self) -> Self:
         for name in ("noise", "correlation"):
-            if getattr(self, name) is not None and self.decomposer != "gaussline":
+            if getattr(self, name) is not None and self.decomposer == "phspectra":
                 raise ValueError(f"{name} can be given to gaussline only: phspectra estimates it by itself")
         return self
 
+    @model_validator(mode="after")
+    def _a_line_has_its_own_decomposer(self) -> Self:
+        if self.line is not None and self.decomposer != HYPERFINE:
+            raise ValueError(f"a line is fitted by the decomposer {HYPERFINE} only, not by {self.decomposer}")
+        if self.line is None and self.decomposer == HYPERFINE:
+            raise ValueError(f"the decomposer {HYPERFINE} needs a line")
+        return self
+
+
+class RefitParams(FitParams):
+    """Parameters of a decomposition whose spectra may run out of time. Spectra that are fitted with a line do not."""
+
+    decomposer: Literal["gaussline", "phspectra"] = "gaussline"
+    line: None = None
+
 
 class GivenFitParams(Submitted, FitParams, extra="forbid"):
-    """Parameters of a decomposition as a person writes them."""
+    """Parameters of a decomposition as a person writes them. A line brings its decomposer with it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_decomposer_of_a_line(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("line") is not None:
+            return {"decomposer": HYPERFINE, **given}
+        return given
+
+    @field_validator("line", mode="before")
+    @classmethod
+    def _is_known(cls, line: Any) -> Any:
+        if isinstance(line, str) and line not in get_args(KnownLine):
+            raise ValueError(
+                f"there is no line {line[:80]!r}; choose one of {', '.join(get_args(KnownLine))}, or give a table"
+            )
+        return line
 
 
 class GivenParams(Submitted, Params, extra="forbid"):

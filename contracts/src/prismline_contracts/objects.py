@@ -8,12 +8,27 @@ from typing import Annotated
 from pydantic import Field
 
 from prismline_contracts.base import Contract, Count, Lags, Name
+from prismline_contracts.manifest import MOST_LINES
 from prismline_contracts.prefixes import CHUNKS_PREFIX, DECOMPOSITIONS_PREFIX
 
 #: CTYPE with an algorithm code: two of the letters that stand for a spectral variable, or a table, logarithm or grism.
 _ALGORITHM = re.compile(r"^.{4}-([FWVA]2[FWVA]|LOG|TAB|GRI|GRA)")
 #: Name of the `CubeGeometry` inside a chunk's input, the `.npz` file.
 CHUNK_GEOMETRY_MEMBER = "geometry.json"
+
+
+class LineProfile(Contract):
+    """Lines that belong together, on the channels of a cube. A component is the sum of these lines.
+
+    Line i has the height `amplitude * weights[i]`, its centre at `mean + offsets[i]`, and the component's width.
+    """
+
+    #: The name of the hyperfine group. Absent: a table was given.
+    name: Name | None = None
+    #: Offset of each line from the component's centre, in channels.
+    offsets: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1, max_length=MOST_LINES)]
+    #: Strength of each line. The sum is 1.
+    weights: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1, max_length=MOST_LINES)]
 
 
 class CubeGeometry(Contract):
@@ -43,6 +58,8 @@ class CubeGeometry(Contract):
     noise_correlation: Lags | None = None
     #: Rest frequency of the observed line, in Hz. Absent where the header has none.
     rest_frequency: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    #: The lines of each component of the run. Absent: each component is one Gaussian.
+    line: LineProfile | None = None
 
     @property
     def linear(self) -> bool:

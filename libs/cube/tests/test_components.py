@@ -11,8 +11,8 @@ import pytest
 from astropy import units
 
 from prismline_contracts.maps import MapName
-from prismline_contracts.objects import CubeGeometry
-from prismline_cube import MAP_COLUMNS, SpectralAxis, map_values
+from prismline_contracts.objects import CubeGeometry, LineProfile
+from prismline_cube import MAP_COLUMNS, SpectralAxis, gaussians, map_values, single_gaussians
 
 AXIS = SpectralAxis("Velocity", "km/s", start=-5.0, step=-0.5)
 
@@ -91,3 +91,13 @@ def test_frequencies_stay_frequencies_without_a_rest_frequency() -> None:
         object_name="", cube_key="c",
     )  # fmt: skip
     assert (SpectralAxis.of(geometry).unit, SpectralAxis.of(geometry).start) == ("GHz", pytest.approx(1.0))
+
+
+def test_a_component_with_a_line_is_the_sum_of_its_lines() -> None:
+    line = LineProfile(offsets=[-5.0, 0.0, 7.5], weights=[0.25, 0.5, 0.25])
+    components, channels = np.array([[2.0, 20.0, 1.5], [4.0, 30.0, 2.0]]), np.arange(60.0)
+    parts = single_gaussians(components, line)
+    assert parts[:3].tolist() == [[0.5, 15.0, 1.5], [1.0, 20.0, 1.5], [0.5, 27.5, 1.5]]
+    summed = gaussians(parts, channels).reshape(2, 3, 60).sum(axis=1)
+    np.testing.assert_allclose(gaussians(components, channels, line), summed, atol=1e-12)
+    assert single_gaussians(components) is components

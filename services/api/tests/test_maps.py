@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from prismline_api.maps.building import Maps
 from prismline_api.maps.memory import Memory
 from prismline_contracts.maps import ChunkShade, MapName
+from prismline_contracts.objects import LineProfile
 from prismline_cube import SpectralAxis, Tile, map_values
 from prismline_runtime import Bucket
 
@@ -333,6 +334,24 @@ class TestSpectra:
         area = math.sqrt(2 * math.pi) * component["amplitude"]["value"] * component["stddev"]["value"]
         assert component["flux"] == {"value": pytest.approx(area), "error": None}
         assert component["mean"]["error"] is None
+
+    def test_a_fit_with_a_line_has_its_lines_on_the_axis_and_a_model_of_all_of_them(self, world: ApiWorld) -> None:
+        run = CubeRun.create(world, divided=False)
+        line = LineProfile(name="hcn_1-0", offsets=[-5.0, 0.0], weights=[0.25, 0.75])
+        run.geometry = run.geometry.model_copy(update={"line": line})
+        run.divide()
+        run.complete()
+        row = next(each for each in run.tables[0].to_pylist() if each["status"] == "fitted")
+        fit = run.api.get(f"/runs/{run.run_id}/spectra/{row['x']}/{row['y']}")["fit"]
+        assert fit["line"] == {"name": "hcn_1-0", "offsets": [-1.0, 0.0], "weights": [0.25, 0.75]}
+        parts = zip(row["component_amplitudes"], row["component_means"], row["component_stddevs"], strict=True)
+        channels = np.arange(N_CHANNELS)
+        model = sum(
+            a * weight * np.exp(-0.5 * ((channels - m - offset) / s) ** 2)
+            for a, m, s in parts
+            for offset, weight in ((-5.0, 0.25), (0.0, 0.75))
+        )
+        np.testing.assert_allclose(fit["model"], model, atol=1e-12)
 
     def test_a_pixel_of_a_chunk_that_failed_has_its_data_and_the_reason(self, cube: CubeRun) -> None:
         cube.fail(0)

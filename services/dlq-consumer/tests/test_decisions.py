@@ -18,7 +18,7 @@ from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunDrained
 from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import RefitParams
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_archived, read_dead_letter
 from prismline_dlq_consumer.decisions import (
     Action,
@@ -87,7 +87,7 @@ def refit(*, age: timedelta = HOUR) -> str:
         bucket="b",
         chunk_key="k",
         output_key="o",
-        params=FitParams(),
+        params=RefitParams(),
     )
     return wrapped(command, age=age)
 

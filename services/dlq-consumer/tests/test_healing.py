@@ -21,7 +21,7 @@ from prismline_contracts.commands import ChunkProcess, RunSplit, SpectraRefit
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import ExportRequested, RunDrained
 from prismline_contracts.items import ChunkStatus
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import RefitParams
 from prismline_dlq_consumer import healing
 from prismline_dlq_consumer.archive import Archive
 from prismline_dlq_consumer.decisions import Resource
@@ -394,7 +394,7 @@ def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: DlqConsumerW
     (chunk_id,) = world.run("r")
     world.complete("r", chunk_id, n_timed_out=1)
     command = SpectraRefit(
-        run_id="r", survey="s", chunk_id=chunk_id, bucket="b", chunk_key="k", output_key="o", params=FitParams()
+        run_id="r", survey="s", chunk_id=chunk_id, bucket="b", chunk_key="k", output_key="o", params=RefitParams()
     )
     message = Envelope.wrap(command, source="prismline/test", traceparent=None)
     world.send("refits-dlq", message.to_json())

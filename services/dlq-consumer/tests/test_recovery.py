@@ -24,7 +24,7 @@ from prismline_contracts.deadletters import DeadLetterRecord, DeadlettersRecover
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunDrained
 from prismline_contracts.items import ChunkStatus
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import RefitParams
 from prismline_ledger import LeaseLostError, Operations, Outcome
 
 pytestmark = pytest.mark.emulator
@@ -302,7 +302,7 @@ def test_a_refit_of_a_run_that_was_stopped_because_it_had_failed_goes_on(world: 
     world.ledger.stop_run("r", "failed")
     world.complete("r", chunk_id, n_timed_out=1)
     command = SpectraRefit(
-        run_id="r", survey="s", chunk_id=chunk_id, bucket="b", chunk_key="k", output_key="o", params=FitParams()
+        run_id="r", survey="s", chunk_id=chunk_id, bucket="b", chunk_key="k", output_key="o", params=RefitParams()
     )
     body = Envelope.wrap(command, source="prismline/test", traceparent=None).to_json()
     archive(world, body, "m", source_queue="refits")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from prismline_contracts.manifest import FitParams
-from prismline_contracts.objects import CubeGeometry
+from prismline_contracts.objects import CubeGeometry, LineProfile
 from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
-from prismline_runtime import PermanentError
+from prismline_runtime import PermanentError, TransientError
 from prismline_worker import decompose as decompose_module
 from prismline_worker.chunk_file import Spectra
-from prismline_worker.decompose import decompose
+from prismline_worker.decompose import decompose, decompose_lines
 from prismline_worker.gaussline import with_correlation
 from prismline_worker.schema import FIT_SCHEMA
 
@@ -134,3 +134,54 @@ def test_a_correlation_that_no_noise_has_fails_the_chunk_with_the_reason():
     params = FitParams(correlation=[1.0, 1.0, -1.0])
     with pytest.raises(PermanentError, match="gaussline refuses the parameters: no noise has the given correlation"):
         run(np.zeros((1, 50)), params=params)
+
+
+LINE = LineProfile(name="two", offsets=[-12.0, 0.0], weights=[0.4, 0.6])
+
+
+def with_lines(n):
+    """A component (amplitude 8, mean 60, width 2) with the lines of LINE in each of `n` spectra."""
+    channels = np.arange(100)
+    lines = [
+        8.0 * w * np.exp(-0.5 * ((channels - 60 - o) / 2.0) ** 2)
+        for o, w in zip(LINE.offsets, LINE.weights, strict=True)
+    ]
+    return np.sum(lines, axis=0) + np.random.default_rng(3).normal(0.0, 0.2, (n, 100))
+
+
+def run_lines(spectra, noise=None, line=LINE, **limits):
+    n = len(spectra)
+    block = Spectra(np.asarray(spectra), np.arange(n), np.arange(n) + 50, noise=noise)
+    return decompose_lines(block, FitParams(line="hcn_1-0", decomposer="hyperfine"), line, **limits)
+
+
+def test_lines_are_fitted_as_one_component_in_any_number_of_parts():
+    progress = []
+    table = run_lines(with_lines(150), done=progress.append)
+    assert table.schema == FIT_SCHEMA
+    assert progress == [64, 64, 22]
+    assert table["n_components"].to_pylist() == [1] * 150
+    assert set(table["decomposer"].to_pylist()) == {"hyperfine"}
+    means = np.array(table["component_means"].to_pylist())[:, 0]
+    errors = np.array(table["component_mean_errors"].to_pylist())[:, 0]
+    assert np.abs((means - 60.0) / errors).max() < 4.5
+    assert 0.9 < float(table.schema.metadata[b"prismline_gaussline.median_effective_channels"]) / 100 <= 1.0
+
+
+def test_lines_take_the_noise_of_their_own_part():
+    noise = np.where(np.arange(150) < 100, 0.2, 50.0)[:, None]
+    assert run_lines(with_lines(150), noise=noise)["n_components"].to_pylist() == [1] * 100 + [0] * 50
+    of_channels = np.where(np.arange(100) < 50, 0.2, np.nan)[None, :]
+    means = run_lines(with_lines(3), noise=of_channels)["component_means"].to_pylist()
+    assert all(abs(mean - 60.0) < 2.0 for row in means for mean in row)
+
+
+def test_lines_that_are_not_fitted_at_the_deadline_are_tried_again():
+    """They have no slow lane: a service of an older release would send its message without the line."""
+    with pytest.raises(TransientError, match="smaller chunks"):
+        run_lines(with_lines(3), deadline=0.0)
+
+
+def test_a_line_whose_profile_the_chunk_lacks_fails_it_with_the_reason():
+    with pytest.raises(PermanentError, match="the chunk's input lacks it"):
+        run_lines(with_lines(1), line=None)

@@ -510,7 +510,9 @@ def test_an_array_of_a_chunks_input_may_be_added_but_not_removed_or_given_anothe
 
 
 def _third_preset(schema: dict[str, Any]) -> None:
-    (fields,) = (each["properties"] for name, each in schema["$defs"].items() if name.endswith("FitParams"))
+    (fields,) = (
+        each["properties"] for name, each in schema["$defs"].items() if name.endswith(("FitParams", "RefitParams"))
+    )
     for choice in fields["preset"].get("anyOf", [fields["preset"]]):
         if "enum" in choice:
             choice["enum"].append("fast")

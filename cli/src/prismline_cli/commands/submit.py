@@ -11,7 +11,7 @@ from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
 from prismline_cli.connection import Connection
 from prismline_cli.manifests import submit_manifest
 from prismline_cli.output import console, fail, print_json, stderr
-from prismline_cli.submission import check_file, check_survey, correlation_given
+from prismline_cli.submission import check_file, check_survey, correlation_given, line_given
 from prismline_cli.submission import submit as submit_cube
 from prismline_cli.tables import show_run
 from prismline_cli.watching import PICKED_UP_SECONDS
@@ -40,6 +40,17 @@ def submit(
     mf_snr_min: Annotated[float | None, typer.Option(help="Minimum matched-filter signal-to-noise ratio.")] = None,
     f_sep: Annotated[float | None, typer.Option(help="Separation below which a pair is blended, in FWHM.")] = None,
     neg_thresh: Annotated[float | None, typer.Option(help="Depth of a negative dip, in units of noise.")] = None,
+    line: Annotated[
+        str | None,
+        typer.Option(
+            help="Fit lines that belong together as one component with a common velocity and width: n2h+_1-0, nh3_1-1,"
+            " hcn_1-0, or a text file with an offset in km/s and a weight on each row."
+        ),
+    ] = None,
+    rest_frequency: Annotated[
+        float | None,
+        typer.Option(help="Rest frequency of the line in Hz, for an axis in frequency. Default: that of the header."),
+    ] = None,
     decomposer: Annotated[
         str | None, typer.Option(help="The program that fits spectra: gaussline (default) or phspectra.")
     ] = None,
@@ -82,6 +93,8 @@ def submit(
         "decomposer": decomposer,
         "preset": preset,
         "correlation": None if correlation is None else correlation_given(correlation),
+        "line": None if line is None else line_given(line),
+        "rest_frequency": rest_frequency,
     }
     fields = {
         "survey": survey,
@@ -102,7 +115,7 @@ def submit(
         fail("Give a cube and its --survey, or the --manifest of any workload, with a --file for each of its files.")
     else:
         check_survey(survey)
-        check_file(cube)
+        check_file(cube, _given(params))
         connection = Connection.open()
         run_id = submit_cube(connection, cube, given, noise=noise)
     if not wait:

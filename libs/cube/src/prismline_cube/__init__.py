@@ -1,7 +1,7 @@
 """Reads spectra of a cube from the bytes that hold them, and makes maps of the results."""
 
 from prismline_cube.axis import SpectralAxis
-from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values
+from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values, single_gaussians
 from prismline_cube.grid import ZIP_MAGIC, Grid
 from prismline_cube.layout import FLOAT32_BITPIX, STORED_TYPES, Layout, StoredValues, spectra_type
 from prismline_cube.ranges import count_requests
@@ -36,6 +36,7 @@ __all__ = [
     "levels",
     "map_values",
     "reader_of",
+    "single_gaussians",
     "sky_coordinates",
     "slab_size",
     "slabs",

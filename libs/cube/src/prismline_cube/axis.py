@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_contracts.objects import CubeGeometry
+from prismline_cube.errors import CubeError
 
 if TYPE_CHECKING:
     from astropy.wcs import WCS
@@ -84,6 +85,30 @@ class SpectralAxis:
     def label(self) -> str:
         """The name with its unit."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
+
+
+def velocity_axis(geometry: CubeGeometry) -> SpectralAxis:
+    """The axis in km/s, with a constant step, which the lines of a group need: their offsets are velocities.
+
+    Raises CubeError for an axis that does not give such velocities.
+    """
+    if not geometry.linear:
+        raise CubeError(
+            f"its spectral axis {geometry.ctype} has no constant step, and lines with offsets in velocity need one;"
+            " regrid the cube"
+        )
+    axis = SpectralAxis.of(geometry)
+    if axis.unit == "GHz" and geometry.ctype.upper().startswith("FREQ"):
+        raise CubeError(
+            "its spectral axis is in frequency, lines have offsets in velocity, and its header has no rest frequency;"
+            " give the rest frequency of the line"
+        )
+    if axis.unit != "km/s" or not (math.isfinite(axis.start) and math.isfinite(axis.step)) or axis.step == 0:
+        raise CubeError(
+            f"its spectral axis {geometry.ctype} in {geometry.cunit or 'no unit'} gives no velocities, in which lines"
+            " have their offsets; convert it to velocities or to frequencies"
+        )
+    return axis
 
 
 def has_coordinates(geometry: CubeGeometry) -> bool:

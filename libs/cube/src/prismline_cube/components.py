@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from prismline_contracts.decomposition import SpectrumStatus
 from prismline_contracts.maps import MapName
+from prismline_contracts.objects import LineProfile
 from prismline_cube.axis import SpectralAxis
 
 if TYPE_CHECKING:
@@ -79,11 +80,29 @@ def flat_components(table: pa.Table) -> tuple[NDArray[np.int64], Floats, Floats,
     return row, amplitude, others["component_means"], others["component_stddevs"]
 
 
-def gaussians(components: Floats, channels: Floats) -> Floats:
-    """The components (k, 3), each amplitude, mean and stddev, at `channels` (n,), shape (k, n)."""
+def gaussians(components: Floats, channels: Floats, line: LineProfile | None = None) -> Floats:
+    """The components (k, 3), each amplitude, mean and stddev, at `channels` (n,), shape (k, n).
+
+    line: the lines of which each component is the sum. None: a component is one Gaussian.
+    """
     amplitude, mean, stddev = (components[:, [column]] for column in range(3))
-    curves: Floats = amplitude * np.exp(-0.5 * ((channels - mean) / stddev) ** 2)
-    return curves
+    if line is None:
+        curves: Floats = amplitude * np.exp(-0.5 * ((channels - mean) / stddev) ** 2)
+        return curves
+    offsets, weights = np.array(line.offsets)[:, None, None], np.array(line.weights)[:, None, None]
+    summed: Floats = amplitude * (weights * np.exp(-0.5 * ((channels - mean - offsets) / stddev) ** 2)).sum(axis=0)
+    return summed
+
+
+def single_gaussians(components: Floats, line: LineProfile | None = None) -> Floats:
+    """The Gaussians (m, 3) that the components (k, 3) are sums of. Without `line` these are the components."""
+    if line is None:
+        return components
+    offsets, weights = np.array(line.offsets), np.array(line.weights)
+    split = np.repeat(components, len(offsets), axis=0)
+    split[:, 0] *= np.tile(weights, len(components))
+    split[:, 1] += np.tile(offsets, len(components))
+    return split
 
 
 def _flat(table: pa.Table, names: tuple[str, ...]) -> tuple[NDArray[np.int64], Floats, dict[str, Floats]]:

@@ -80,14 +80,19 @@ class HyperfineGroup:
     def in_channels(self, axis: SpectralAxis) -> Floats:
         """The offsets on an axis, in channels. Raises ValueError if its unit is no velocity and no known frequency."""
         offsets = np.array(self.offsets)
-        if axis.unit in _VELOCITIES:
-            return np.asarray(offsets / (axis.step * _VELOCITIES[axis.unit]))
-        if axis.unit in _FREQUENCIES and self.rest_frequency is not None:
-            return np.asarray(-offsets / _LIGHT_KM_S * self.rest_frequency / (axis.step * _FREQUENCIES[axis.unit]))
-        raise ValueError(
-            f"the lines of {self.name} have offsets in km/s; give an axis in km/s or m/s, or one in Hz and the group's "
-            f"rest frequency, not one in {axis.unit or 'no unit'}"
-        )
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if axis.unit in _VELOCITIES:
+                channels = offsets / (axis.step * _VELOCITIES[axis.unit])
+            elif axis.unit in _FREQUENCIES and self.rest_frequency is not None:
+                channels = -offsets / _LIGHT_KM_S * self.rest_frequency / (axis.step * _FREQUENCIES[axis.unit])
+            else:
+                raise ValueError(
+                    f"the lines of {self.name} have offsets in km/s; give an axis in km/s or m/s, or one in Hz and the "
+                    f"group's rest frequency, not one in {axis.unit or 'no unit'}"
+                )
+        if not np.isfinite(channels).all():
+            raise ValueError(f"the lines of {self.name} lie too many channels apart for a step of {axis.step:g}")
+        return np.asarray(channels)
 
 
 def _hcn_offset(megahertz: float) -> float:
@@ -103,7 +108,7 @@ _NH3_WEIGHTS = (
     *(0.0333330, 0.300000, 0.466667, 0.0333330, 0.0925930, 0.0185190, 0.166667, 0.0740740, 0.148148),
 )
 
-#: The groups that are known by name.
+#: The groups that are known by name. The numbers of a name never change: a run may look them up twice.
 GROUPS: Mapping[str, HyperfineGroup] = {
     group.name: group
     for group in (

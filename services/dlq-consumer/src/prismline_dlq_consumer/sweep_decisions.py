@@ -25,7 +25,7 @@ from prismline_contracts.commands import (
     StepFunctionsError,
 )
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import RefitParams
 from prismline_contracts.tasks import ShardItem
 from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_since
 
@@ -338,7 +338,7 @@ def settled(before: RunItem, after: RunItem) -> bool:
 def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRefit:
     """The `spectra.refit` command of a chunk, as the worker sent it."""
     command = ChunkProcess.of(chunk, run, bucket_name)
-    return SpectraRefit.of(command, FitParams.model_validate(command.params), chunk.output_key or "")
+    return SpectraRefit.of(command, RefitParams.model_validate(command.params), chunk.output_key or "")
 
 
 def split_command(run: RunItem, bucket_name: str) -> RunSplit:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
+from prismline_contracts.objects import LineProfile
 from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
-from prismline_worker.gaussline import decompose_with_gaussline
+from prismline_worker.gaussline import decompose_with_gaussline, decompose_with_line
 from prismline_worker.schema import FIT_SCHEMA
 
 
@@ -58,10 +59,7 @@ def decompose(
     `TransientError` if the fitting process cannot start or is killed from outside, for example by the out-of-memory
     killer.
     """
-    if block.noise is None and isinstance(params.noise, float):
-        block = replace(block, noise=np.array([[params.noise]]))
-    if block.noise is None and isinstance(params.noise, str):
-        raise PermanentError(f"The chunk's input lacks the noise of {params.noise}; submit the cube again.")
+    block = _with_noise(block, params)
     if block.noise is not None and not (params.decomposer == "gaussline" and kernel_available()):
         raise PermanentError("A given noise needs gaussline with its kernel; phspectra estimates the noise by itself.")
     if params.decomposer == "gaussline" and kernel_available():
@@ -72,11 +70,39 @@ def decompose(
         blank = ~np.isfinite(block.spectra).any(axis=1)
         return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], block, params)
     rows = []
-    for spectrum, column, line in zip(block.spectra, block.x, block.y, strict=True):
-        with _errors_naming(f"the spectrum at x={column}, y={line}"):
+    for spectrum, x, y in zip(block.spectra, block.x, block.y, strict=True):
+        with _errors_naming(f"the spectrum at x={x}, y={y}"):
             rows.append(_decompose_one(spectrum, params, fitter, budget_s, deadline))
         done(1)
     return _table(rows, block, params)
+
+
+def decompose_lines(
+    block: Spectra,
+    params: FitParams,
+    line: LineProfile | None,
+    *,
+    deadline: float | None = None,
+    done: Callable[[int], None] = lambda n: None,  # noqa: ARG005
+) -> pa.Table:
+    """As :func:`decompose`, but each component is the sum of the lines of `line`, and no spectrum is `timed_out`.
+
+    Raises `TransientError` if the block is not done at `deadline`, and `PermanentError` without the profile of the
+    line or without gaussline's kernel.
+    """
+    if line is None or not kernel_available():
+        lacking = "the chunk's input" if line is None else "this worker's gaussline"
+        raise PermanentError(f"A line needs its profile and gaussline's kernel, and {lacking} lacks it.")
+    return decompose_with_line(_with_noise(block, params), params, line, deadline=deadline, done=done)
+
+
+def _with_noise(block: Spectra, params: FitParams) -> Spectra:
+    """The block with the noise that the parameters give as a number, if it has none."""
+    if block.noise is None and isinstance(params.noise, float):
+        return replace(block, noise=np.array([[params.noise]]))
+    if block.noise is None and isinstance(params.noise, str):
+        raise PermanentError(f"The chunk's input lacks the noise of {params.noise}; submit the cube again.")
+    return block
 
 
 @contextmanager
@@ -112,7 +138,7 @@ def _decompose_one(
 
 def phspectra_params(params: FitParams) -> dict[str, float]:
     """The arguments of phspectra's `fit_gaussians`."""
-    return params.model_dump(exclude={"decomposer", "preset", "noise", "correlation"})
+    return params.model_dump(exclude={"decomposer", "preset", "noise", "correlation", "line", "rest_frequency"})
 
 
 def _table(rows: list[_Row], block: Spectra, params: FitParams) -> pa.Table:

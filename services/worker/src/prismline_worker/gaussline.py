@@ -1,8 +1,11 @@
-"""Fits a block of spectra with gaussline, in one call."""
+"""Fits spectra with gaussline: a block in one call, or hyperfine groups in parts of it."""
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -10,14 +13,17 @@ from numpy.typing import NDArray
 
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
-from prismline_contracts.objects import CubeGeometry
-from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, decompose
-from prismline_runtime.errors import PermanentError
+from prismline_contracts.objects import CubeGeometry, LineProfile
+from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, SpectralAxis, decompose
+from prismline_gaussline.hyperfine import HyperfineGroup, fit_hyperfine
+from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.schema import FIT_SCHEMA
 
 #: Time budget of a spectrum, in seconds, that stands for no budget.
 NO_BUDGET_S = 86_400.0
+#: Spectra whose hyperfine groups are fitted before the deadline is checked again: a fraction of a second.
+PART_SPECTRA = 64
 
 # A chunk without any data is not an error: its rows are `blank`, and the run counts them.
 warnings.simplefilter("ignore", NoDataWarning)
@@ -43,14 +49,62 @@ def decompose_with_gaussline(block: Spectra, params: FitParams, *, budget_s: flo
 
     Raises `PermanentError` if the correlation is none that noise can have.
     """
-    given = params.model_dump(exclude={"decomposer", "noise", "correlation"})
-    settings = Params(**given, time_budget_s=budget_s or NO_BUDGET_S)
-    correlation = "estimate" if params.correlation in (None, "spectrum") else params.correlation
+    with _refusals():
+        found = decompose(
+            block.spectra, _settings(params, budget_s), noise=block.noise, correlation=_correlation(params)
+        )
+    return _table(found, block.x, block.y, params)
+
+
+def decompose_with_line(
+    block: Spectra,
+    params: FitParams,
+    line: LineProfile,
+    *,
+    deadline: float | None = None,
+    done: Callable[[int], None] = lambda n: None,  # noqa: ARG005
+) -> pa.Table:
+    """A table of :data:`FIT_SCHEMA` whose components are groups of lines: `line` says which.
+
+    No spectrum is `timed_out`: a fit takes a bounded number of steps. done: is called with the number of spectra of
+    each part that is fitted.
+
+    Raises `TransientError` if the block is not done at `deadline` (`time.monotonic` seconds), and `PermanentError` if
+    the correlation is none that noise can have.
+    """
+    group = HyperfineGroup(line.name or "the table", tuple(line.offsets), tuple(line.weights))
+    channels = SpectralAxis(0.0, 1.0, "km/s")  # the offsets of the profile are in channels
+    settings, correlation = _settings(params, None), _correlation(params)
+    parts: list[pa.Table] = []
+    for first in range(0, len(block.spectra), PART_SPECTRA):
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TransientError("The chunk's lines were not fitted in time; submit the cube with smaller chunks.")
+        part = slice(first, first + PART_SPECTRA)
+        noise = block.noise[part] if block.noise is not None and len(block.noise) > 1 else block.noise
+        with _refusals():
+            found = fit_hyperfine(block.spectra[part], group, channels, settings, noise=noise, correlation=correlation)
+        parts.append(_table(found, block.x[part], block.y[part], params))
+        done(len(parts[-1]))
+    numbers = [(len(part), part.schema.metadata) for part in parts]
+    means = {name: sum(n * float(each[name]) for n, each in numbers) / len(block.spectra) for name in numbers[0][1]}
+    return pa.concat_tables(parts).replace_schema_metadata({name: str(value) for name, value in means.items()})
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
     try:
-        found = decompose(block.spectra, settings, noise=block.noise, correlation=correlation)
+        yield
     except ValueError as error:
         raise PermanentError(f"gaussline refuses the parameters: {error}.") from error
-    return _table(found, block.x, block.y, params.beta)
+
+
+def _settings(params: FitParams, budget_s: float | None) -> Params:
+    given = params.model_dump(exclude={"decomposer", "noise", "correlation", "line", "rest_frequency"})
+    return Params(**given, time_budget_s=budget_s or NO_BUDGET_S)
+
+
+def _correlation(params: FitParams) -> str | list[float]:
+    return "estimate" if params.correlation in (None, "spectrum") else params.correlation
 
 
 def with_correlation(params: FitParams, geometry: CubeGeometry | None) -> FitParams:
@@ -64,7 +118,7 @@ def with_correlation(params: FitParams, geometry: CubeGeometry | None) -> FitPar
     return params.model_copy(update={"correlation": geometry.noise_correlation})
 
 
-def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
+def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], params: FitParams) -> pa.Table:
     flags = found.flags.astype(np.int32)
     late = flags & Flag.TIME_LIMIT != 0
     counts = np.where(late, 0, found.n_components)
@@ -77,18 +131,18 @@ def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer],
     status[late] = SpectrumStatus.TIMED_OUT.value
     numbers = {
         "rms": found.rms,
-        "min_persistence": beta * found.rms,
+        "min_persistence": params.beta * found.rms,
         "chi2_reduced": found.chi2_reduced,
         "aicc": found.aicc,
     }
     columns = {
         "x": pa.array(x, pa.int32()),
         "y": pa.array(y, pa.int32()),
-        "beta": np.full(len(found), beta),
+        "beta": np.full(len(found), params.beta),
         "n_components": pa.array(np.where(late, NOT_FITTED, counts), pa.int32()),
         "status": status,
         "flags": flags,
-        "decomposer": pa.array(np.full(len(found), "gaussline", dtype=object), mask=~fitted),
+        "decomposer": pa.array(np.full(len(found), params.decomposer, dtype=object), mask=~fitted),
     }
     columns |= {name: pa.array(values, mask=late | np.isnan(values)) for name, values in numbers.items()}
     columns |= {

@@ -104,8 +104,19 @@ class Measured(Response):
     error: Known = None
 
 
+class LineView(Response):
+    """The lines of which each component is the sum. Line i has the height `amplitude * weights[i]`."""
+
+    name: Annotated[str | None, Field(description="The hyperfine group. Absent: the job gave a table.")] = None
+    offsets: Annotated[list[float], Field(description="Position of each line minus the component's, on the axis.")]
+    weights: Annotated[list[float], Field(description="Strength of each line. The sum is 1.")]
+
+
 class ComponentView(Response):
-    """A component of a fit: a Gaussian. Positions and widths are on the spectral axis; areas are integrals over it."""
+    """A component of a fit: a Gaussian, or with a line the sum of several.
+
+    Positions and widths are on the spectral axis; areas are integrals over it.
+    """
 
     amplitude: Measured
     mean: Measured
@@ -118,6 +129,7 @@ class FitView(Response):
 
     status: Annotated[str, Field(description="`fitted`, `empty`, `blank` or `timed_out`.")]
     components: list[ComponentView]
+    line: Annotated[LineView | None, Field(description="Absent: each component is one Gaussian.")] = None
     model: Annotated[list[float], Field(description="The sum of the components at each channel.")]
     residual: Annotated[list[Known] | None, Field(description="The data minus the model.")] = None
     rms: Known = None

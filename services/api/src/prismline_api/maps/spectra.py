@@ -13,9 +13,10 @@ from prismline_api.maps.building import Maps
 from prismline_api.maps.chunks import Holder, RunChunks
 from prismline_api.maps.inputs import neighbours, read_spectra
 from prismline_api.maps.memory import Memory
-from prismline_api.maps.models import ComponentView, FitView, HolderView, Measured, SpectrumView
+from prismline_api.maps.models import ComponentView, FitView, HolderView, LineView, Measured, SpectrumView
 from prismline_contracts.items import ChunkItem
 from prismline_contracts.maps import flag_names
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis, gaussians, sky_coordinates
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PermanentError, PrismlineError
@@ -61,7 +62,7 @@ class Spectra:
                 "latitude": latitude,
                 "data": None if data is None else _numbers(data),
                 "data_error": problem,
-                "fit": None if row is None else _fit(row, axis, data, geometry.n_channels),
+                "fit": None if row is None else _fit(row, axis, data, geometry),
                 "chunk": HolderView(
                     chunk_id=chunk.chunk_id,
                     status=chunk.status,
@@ -106,13 +107,14 @@ class Spectra:
         return _number(longitude), _number(latitude)
 
 
-def _fit(row: dict[str, Any], axis: SpectralAxis, data: Spectrum | None, n_channels: int) -> FitView:
+def _fit(row: dict[str, Any], axis: SpectralAxis, data: Spectrum | None, geometry: CubeGeometry) -> FitView:
     """The fit in a row of an output, in units of the axis, and the model: the sum of its components."""
     lists = [row[f"component_{name}"] or [] for name in ("amplitudes", "means", "stddevs")]
     components = np.array(lists, dtype=np.float64).T.reshape(-1, 3)
     if row["component_fluxes"] is None:  # phspectra writes no areas
         row = row | {"component_fluxes": (math.sqrt(2 * math.pi) * components[:, 0] * components[:, 2]).tolist()}
-    model = gaussians(components, np.arange(n_channels, dtype=np.float64)).sum(axis=0)
+    line = geometry.line
+    model = gaussians(components, np.arange(geometry.n_channels, dtype=np.float64), line).sum(axis=0)
     step = abs(axis.step)
     parts = zip(
         _measured(row, "amplitude", "amplitudes"),
@@ -127,6 +129,8 @@ def _fit(row: dict[str, Any], axis: SpectralAxis, data: Spectrum | None, n_chann
             ComponentView(amplitude=amplitude, mean=mean, stddev=stddev, flux=flux)
             for amplitude, mean, stddev, flux in parts
         ],
+        line=line
+        and LineView(name=line.name, offsets=[each * axis.step for each in line.offsets], weights=line.weights),
         model=model.tolist(),
         residual=None if data is None else _numbers(data - model),
         rms=_number(row["rms"]),

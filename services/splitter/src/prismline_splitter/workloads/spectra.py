@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_contracts.base import chunk_id
-from prismline_contracts.manifest import SpectraManifest
-from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, chunk_key, geometry_key, noise_key
+from prismline_contracts.manifest import HYPERFINE, SpectraManifest
+from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, CubeGeometry, chunk_key, geometry_key, noise_key
 from prismline_contracts.references import CubeReference, NoiseReference
 from prismline_cube import Layout, reader_of
 from prismline_cube.cube_file import (
@@ -41,8 +41,15 @@ from prismline_cube.errors import CubeError, TileCompressedError
 from prismline_cube.header import CubeHeader
 from prismline_ledger import NewChunk
 from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point, reader_errors
-from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
+from prismline_splitter.chunking import (
+    MAX_CHUNK_BYTES,
+    MAX_CHUNKS,
+    choose_chunk_size,
+    choose_reference_size,
+    most_spectra_in_time,
+)
 from prismline_splitter.correlation import correlation_in, sample_parts
+from prismline_splitter.geometry import geometry_of
 from prismline_splitter.inputs import SMALL_CUBE_BYTES, cost_of
 from prismline_splitter.noise import read_noise
 from prismline_splitter.workload import Source, Split
@@ -205,6 +212,7 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
             " submit it with the chunk input copy or auto."
         )
     with _cube_errors(_failed(original)):
+        geometry = geometry_of(header, original.key, manifest.params)
         whole = original.reference(header, source.bucket.name)
         layout = Layout.of(whole)
 
@@ -212,9 +220,9 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
         with _cube_errors(_failed(original)):
             return reader_of(whole, original.bucket).gather(index)
 
-    geometry = _geometry_json(header, original.key, _correlation(layout, manifest, source, sample))
+    correlation = _correlation(layout, manifest, source, sample)
     size = source.pinned("chunk_size", lambda: _referring_chunk_size(layout, header, manifest))
-    source.bucket.write(geometry_key(source.run_id), geometry)
+    source.bucket.write(geometry_key(source.run_id), _geometry_json(geometry, correlation))
     with TemporaryDirectory(prefix="prismline-noise-", dir=source.workdir) as directory:
         noise = _noise(header, manifest, Path(directory), source)
         if noise is not None:
@@ -240,13 +248,14 @@ def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Spli
             original.bucket.download(original.key, path, etag=original.etag)
             with _cube_errors(failed):
                 cube = open_cube(path, folder)
+                described = geometry_of(cube, original.key, manifest.params)
                 layout = Layout.of(original.reference(cube, source.bucket.name))
 
         def sample(index: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
             with _cube_errors(failed):
                 return cube.gather(index)
 
-        geometry = _geometry_json(cube, original.key, _correlation(layout, manifest, source, sample))
+        geometry = _geometry_json(described, _correlation(layout, manifest, source, sample))
         size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
         source.bucket.write(geometry_key(source.run_id), geometry)
         about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
@@ -277,7 +286,7 @@ def _correlation(
 
     sample: reads the spectra with these indices, which ascend.
     """
-    if manifest.params.correlation is not None or manifest.params.decomposer != "gaussline":
+    if manifest.params.correlation is not None or manifest.params.decomposer == "phspectra":
         return None
 
     def find() -> str:
@@ -305,6 +314,11 @@ def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
         raise PermanentError(
             f"A chunk of {size} spectra with {cube.n_channels} channels is larger than {MAX_CHUNK_BYTES >> 20} MiB;"
             f" choose a chunk size of at most {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
+        )
+    most = most_spectra_in_time(cube.n_channels, manifest.params.decomposer)
+    if manifest.params.decomposer == HYPERFINE and min(size, cube.n_spectra) > most:
+        raise PermanentError(
+            f"A chunk of {size:,} spectra with a line takes a worker too long; choose a chunk size of at most {most:,}."
         )
     if (n_chunks := -(-cube.n_spectra // size)) > MAX_CHUNKS:
         raise PermanentError(
@@ -392,6 +406,6 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
         np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _geometry_json(cube: CubeHeader, cube_key: str, correlation: list[float] | None) -> bytes:
-    geometry = cube.geometry(cube_key).model_copy(update={"noise_correlation": correlation})
-    return geometry.model_dump_json(exclude_none=True).encode()
+def _geometry_json(geometry: CubeGeometry, correlation: list[float] | None) -> bytes:
+    known = geometry.model_copy(update={"noise_correlation": correlation})
+    return known.model_dump_json(exclude_none=True).encode()

@@ -13,11 +13,11 @@ from typing import Self
 import numpy as np
 
 from prismline_contracts.commands import ChunkProcess, SpectraRefit
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import HYPERFINE, FitParams, RefitParams
 from prismline_contracts.objects import output_key
 from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
-from prismline_worker.decompose import decompose
+from prismline_worker.decompose import decompose, decompose_lines
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gaussline import with_correlation
 from prismline_worker.inputs import open_input
@@ -66,7 +66,8 @@ class Spectra:
             body = bucket.read(key)
             rows = timed_out_rows(from_parquet(body))
         if rows:
-            request_refit(SpectraRefit.of(command, params, key), message, self._deps.transport)
+            refit_params = RefitParams.model_validate(params.model_dump())
+            request_refit(SpectraRefit.of(command, refit_params, key), message, self._deps.transport)
         self._deps.logger.info("output_written", extra={"bytes": len(body), "write_ms": _milliseconds(began)})
         n_blank_here = None if command.reference is None else n_blank
         return Outcome(key, n_bytes=len(body), n_timed_out=len(rows), n_blank=n_blank_here)
@@ -85,14 +86,18 @@ class Spectra:
             for block in prefetched(chunk.blocks()):
                 begun = time.monotonic()
                 n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
-                table = decompose(
-                    block,
-                    assumed,
-                    fitter=self._deps.fitter,
-                    budget_s=self._deps.settings.spectrum_budget_seconds,
-                    deadline=deadline,
-                    done=progress.add,
-                )
+                if assumed.decomposer == HYPERFINE:
+                    line = None if chunk.geometry is None else chunk.geometry.line
+                    table = decompose_lines(block, assumed, line, deadline=deadline, done=progress.add)
+                else:
+                    table = decompose(
+                        block,
+                        assumed,
+                        fitter=self._deps.fitter,
+                        budget_s=self._deps.settings.spectrum_budget_seconds,
+                        deadline=deadline,
+                        done=progress.add,
+                    )
                 fitting += time.monotonic() - begun
                 output.add(located(table, block, chunk.geometry))
                 fault_point("chunk.block_fitted", run_id=command.run_id, chunk_id=command.chunk_id)

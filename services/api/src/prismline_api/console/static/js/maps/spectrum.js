@@ -55,7 +55,7 @@ export class SpectrumCharts {
       const name = names[number] ? ` of ${names[number]}` : "";
       if (spectra.length === 1) {
         for (const [index, component] of fit.components.entries())
-          add(`component ${index + 1}`, curve(component, x), {
+          add(`component ${index + 1}`, curve(component, fit.line, x), {
             stroke: COMPONENTS[index % COMPONENTS.length],
             width: 1.5,
             fill: `${COMPONENTS[index % COMPONENTS.length]}2e`,
@@ -134,12 +134,15 @@ export class SpectrumCharts {
   }
 }
 
-// The values of a component at the points of the axis.
-function curve(component, x) {
-  const { value: amplitude } = component.amplitude;
+// The values of a component at the points of the axis. line: the lines of which it is the sum, or null.
+function curve(component, line, x) {
+  const { offsets, weights } = line ?? { offsets: [0], weights: [1] };
+  const least = 0.005 * component.amplitude.value * Math.max(...weights);
   return x.map((place) => {
-    const height = amplitude * Math.exp(-0.5 * ((place - component.mean.value) / component.stddev.value) ** 2);
-    return height > 0.005 * amplitude ? height : null; // the tails would hide the baseline of other components
+    const distances = offsets.map((offset) => (place - component.mean.value - offset) / component.stddev.value);
+    const profile = distances.reduce((sum, distance, i) => sum + weights[i] * Math.exp(-0.5 * distance ** 2), 0);
+    const height = component.amplitude.value * profile;
+    return height > least ? height : null; // the tails would hide the baseline of other components
   });
 }
 
