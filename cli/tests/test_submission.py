@@ -132,7 +132,7 @@ def test_a_correlation_goes_into_the_parameters(connection: Connection, cube: Pa
     assert manifest(connection, "a")["params"] == {"correlation": given}
 
 
-@pytest.mark.parametrize("text", ["estimate", "", "1", "0.5,0.1", "1,2", "1,nan", "1,0,0,0,0,0,0,0,0"])
+@pytest.mark.parametrize("text", ["estimate", "", "1", "0.5,0.1", "1,2", "1,nan", "1,0,0,0,0,0,0,0,0", "1,0.9,-0.9"])
 def test_a_wrong_correlation_uploads_nothing(connection: Connection, cube: Path, text: str) -> None:
     with pytest.raises(CommandError, match="correlation"):
         submit(connection, str(cube), {"survey": "grs", "params": {"correlation": correlation_given(text)}})

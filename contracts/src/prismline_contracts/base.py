@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -63,15 +63,39 @@ MOST_WHOLE = 2**53 - 1
 MOST_INDEX = 2**31 - 1
 
 
-def _begins_with_one(lags: list[float]) -> list[float]:
+#: White noise that gaussline adds to a correlation, as a fraction of its variance.
+_WHITE_PART = 0.05
+
+
+def noise_can_have(lags: Sequence[float]) -> bool:
+    """Whether noise can have this correlation at lags 0, 1, ...: it is positive definite with gaussline's white noise.
+
+    Levinson's recursion: the error with which each channel is predicted from those before it stays positive.
+    """
+    known, error = [1.0 + _WHITE_PART, *lags[1:]], 1.0 + _WHITE_PART
+    weights: list[float] = []
+    for lag in range(1, len(known)):
+        rest = known[lag] - sum(weight * known[lag - 1 - i] for i, weight in enumerate(weights))
+        reflection = rest / error
+        weights = [weight - reflection * other for weight, other in zip(weights, reversed(weights), strict=True)]
+        weights.append(reflection)
+        error *= 1.0 - reflection**2
+        if error <= 0.0:
+            return False
+    return True
+
+
+def _of_noise(lags: list[float]) -> list[float]:
     if lags[0] != 1.0:
         raise ValueError("the correlation at lag 0, that of a channel with itself, is 1")
+    if not noise_can_have(lags):
+        raise ValueError("no noise has this correlation: it is not positive definite")
     return lags
 
 
-#: A correlation at lags 0, 1, ... channels, of which the first one is 1.
+#: A correlation at lags 0, 1, ... channels, of which the first one is 1, that noise can have.
 Lags = Annotated[
-    list[Annotated[float, Field(ge=-1, le=1)]], Field(min_length=2, max_length=8), AfterValidator(_begins_with_one)
+    list[Annotated[float, Field(ge=-1, le=1)]], Field(min_length=2, max_length=8), AfterValidator(_of_noise)
 ]
 
 

@@ -79,7 +79,7 @@ class FitParams(Params):
         ),
     ] = None
     correlation: Annotated[
-        Literal["spectrum", "white"] | Lags | None,
+        Lags | Literal["spectrum", "white"] | None,
         Field(
             description="Correlation of the noise between channels: its values at lags 0, 1, ..., `white` for none, or"
             " `spectrum` for an estimate from each spectrum; absent: estimated once from the cube."
@@ -133,6 +133,13 @@ class GivenFitParams(Submitted, FitParams, extra="forbid"):
         if isinstance(given, dict) and given.get("line") is not None:
             return {"decomposer": HYPERFINE, **given}
         return given
+
+    @field_validator("correlation", mode="before")
+    @classmethod
+    def _is_a_known_word(cls, correlation: Any) -> Any:
+        if isinstance(correlation, str) and correlation not in ("spectrum", "white"):
+            raise ValueError("a correlation is spectrum, white, or its values at lags 0, 1, ...")
+        return correlation
 
     @field_validator("line", mode="before")
     @classmethod

@@ -10,6 +10,7 @@ from prismline_gaussline import (
     SPECTRUM_COLUMNS,
     Decomposition,
     SpectralAxis,
+    cube_spectra,
     decompose,
     decompose_cube,
 )
@@ -109,5 +110,34 @@ def test_a_spectral_cube_is_decomposed_with_its_axis() -> None:
     found = decompose_cube(Cube(data * units.K, (10.0 + 0.5 * np.arange(100)) * units.km / units.s))
     assert np.flatnonzero(found.n_components).tolist() == [5]
     assert found.physical()["mean_physical"][0] == pytest.approx(30.0, abs=0.1)
+    assert (found.shape, found.unit) == ((2, 3), "K")
+    assert found.to_qtable()["amplitude"].unit == units.K
     with pytest.raises(ValueError, match="linear"):
         decompose_cube(Cube(data * units.K, np.arange(100) ** 1.1 * units.Hz))
+
+
+def test_a_cube_is_decomposed_in_each_of_its_forms() -> None:
+    data = np.random.default_rng(9403).normal(0.0, 10.0, (100, 2, 3))
+    data[:, 1, 2] += model(np.array([[300.0, 40.0, 4.0]]), 100)
+    counts = np.round(data).astype(">i2")
+    axis = SpectralAxis(10.0, 0.5, "km/s")
+    header = {"CTYPE3": "VRAD", "CRVAL3": 10.0, "CRPIX3": 1.0, "CDELT3": 0.5, "CUNIT3": "km/s", "BUNIT": "K"}
+    expected = decompose(counts.reshape(100, 6).T.astype(np.float64), axis=axis)
+    for form, how, unit in (
+        (counts, {"axis": axis}, ""),
+        (counts.astype(np.float64), {"axis": axis}, ""),
+        (np.ma.array(counts), {"axis": axis}, ""),
+        (cube_spectra(counts, header), {}, "K"),
+    ):
+        found = decompose_cube(form, **how)
+        assert (found.shape, found.unit, found.axis) == ((2, 3), unit, axis)
+        assert found.mean.tobytes() == expected.mean.tobytes()
+    assert np.argwhere(found.n_components.reshape(found.shape)).tolist() == [[1, 2]]
+    with pytest.raises(ValueError, match=r"must be an array \(channels, ny, nx\)"):
+        decompose_cube(counts[0])
+
+
+@pytest.mark.parametrize("kind", ["u1", "<i2", ">i4", "i8"])
+def test_integers_are_decomposed_as_the_same_floats(kind: str) -> None:
+    counts = np.round(100 + np.random.default_rng(1).normal(0.0, 5.0, (3, 200))).astype(kind)
+    assert decompose(counts).rms.tobytes() == decompose(counts.astype(np.float64)).rms.tobytes()

@@ -7,12 +7,18 @@ from typing import get_args
 import numpy as np
 import pytest
 from astropy.io import fits
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from prismline_contracts.base import noise_can_have
 from prismline_contracts.manifest import FitParams, KnownLine, LineTable
 from prismline_cube.errors import CubeError
 from prismline_cube.header import CubeHeader, describe
+from prismline_gaussline import decompose, kernel_available
 from prismline_gaussline.hyperfine import GROUPS
+from prismline_runtime import PermanentError
 from prismline_splitter.geometry import geometry_of
+from prismline_splitter.submission import parse_manifest
 
 VELOCITY = {"CTYPE3": "VRAD", "CRVAL3": 0.0, "CRPIX3": 1.0, "CDELT3": -200.0, "CUNIT3": "m/s"}
 
@@ -44,6 +50,26 @@ def test_a_given_rest_frequency_comes_before_that_of_the_header() -> None:
     frequency = {"CTYPE3": "FREQ", "CRVAL3": 1.1e11, "CRPIX3": 1.0, "CDELT3": 1e5, "CUNIT3": "Hz", "RESTFRQ": 1.09e11}
     assert geometry_of(cube(**frequency), "c", FitParams()).rest_frequency == 1.09e11
     assert geometry_of(cube(**frequency), "c", FitParams(rest_frequency=1.1e11)).rest_frequency == 1.1e11
+
+
+@pytest.mark.skipif(not kernel_available(), reason="the kernel takes correlations")
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=7))
+def test_the_contract_refuses_the_correlations_that_gaussline_refuses(lags: list[float]) -> None:
+    distances = np.abs(np.subtract.outer(range(len(lags) + 1), range(len(lags) + 1)))
+    assume(abs(np.linalg.eigvalsh(np.array([1.0, *lags])[distances])[0] + 0.05) > 1e-9)
+    try:
+        decompose(np.zeros((1, 5)), noise=1.0, correlation=[1.0, *lags])
+    except ValueError:
+        accepted = False
+    else:
+        accepted = True
+    assert noise_can_have([1.0, *lags]) == accepted
+
+
+def test_a_correlation_that_no_noise_can_have_is_refused_with_the_manifest() -> None:
+    with pytest.raises(PermanentError, match=r"params\.correlation.*no noise has this correlation"):
+        parse_manifest(b'{"survey": "s", "cube_key": "k", "params": {"correlation": [1.0, 0.9, -0.9]}}', "m")
 
 
 def test_a_line_without_an_axis_for_it_is_refused() -> None:

@@ -130,12 +130,6 @@ def test_the_given_correlation_reaches_gaussline(spectra):
     assert run(spectra, params=FitParams(correlation="spectrum")).equals(run(spectra))
 
 
-def test_a_correlation_that_no_noise_has_fails_the_chunk_with_the_reason():
-    params = FitParams(correlation=[1.0, 1.0, -1.0])
-    with pytest.raises(PermanentError, match="gaussline refuses the parameters: no noise has the given correlation"):
-        run(np.zeros((1, 50)), params=params)
-
-
 LINE = LineProfile(name="two", offsets=[-12.0, 0.0], weights=[0.4, 0.6])
 
 

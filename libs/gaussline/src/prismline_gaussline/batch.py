@@ -73,8 +73,9 @@ def decompose(
     Parameters
     ----------
     spectra:
-        Shape (n, channels), float32 or float64 of any byte order and layout. Channels that are not finite or masked
-        (``numpy.ma``) are blank: they have weight zero.
+        Shape (n, channels), of any byte order and layout. Float32 and float64 are taken as they are, integers become
+        float64. Channels that are not finite or masked (``numpy.ma``) are blank: they have weight zero. For an array of
+        three axes, such as a cube, use :func:`decompose_cube`.
     params:
         :class:`Params`, or a mapping of its fields. Default: the defaults of :class:`Params`.
     noise:
@@ -102,7 +103,7 @@ def decompose(
     Raises
     ------
     ValueError
-        For invalid arguments: a shape that is not (n, channels), a type that is not a float, a parameter out of range.
+        For invalid arguments: a shape that is not (n, channels), a type that is not a number, a parameter out of range.
         Never because of the data: a batch in which no spectrum has data gives a NoDataWarning.
     ImportError
         If neither the kernel nor phspectra is installed.
@@ -170,11 +171,16 @@ def _warned(table: Decomposition) -> Decomposition:
 def _as_batch(spectra: ArrayLike) -> NDArray[np.float32] | NDArray[np.float64]:
     array = numbers(spectra, "spectra")
     if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"spectra must have the shape (n, channels) with at least one channel, not {array.shape}")
+        advice = "; decompose_cube takes an array (channels, ny, nx)" if array.ndim == 3 else ""
+        raise ValueError(
+            f"spectra must have the shape (n, channels) with at least one channel, not {array.shape}{advice}"
+        )
     if array.shape[1] > _CHANNELS_LIMIT:
         raise ValueError(f"spectra have {array.shape[1]} channels; the kernel takes up to {_CHANNELS_LIMIT}")
-    if array.dtype.kind != "f" or array.dtype.itemsize not in (4, 8):
-        raise ValueError(f"spectra must be float32 or float64, not {array.dtype}")
+    if array.dtype.kind in "iu":
+        array = array.astype(np.float64)
+    if array.dtype.itemsize not in (4, 8):
+        raise ValueError(f"spectra must be float32, float64 or integers, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 

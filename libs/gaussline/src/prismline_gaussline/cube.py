@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,16 +71,50 @@ _LINEAR = 1e-3
 
 
 def decompose_cube(cube: Any, params: Params | Mapping[str, object] | None = None, **how: Any) -> Decomposition:
-    """:func:`~prismline_gaussline.decompose` of a ``spectral_cube.SpectralCube``.
+    """:func:`~prismline_gaussline.decompose` of a whole cube. The table has its ``shape`` and ``unit``.
 
-    Spectrum ``y * nx + x`` of the table is the one at row y and column x. Masked values are blank. The spectral axis is
-    the cube's; ``how`` takes the keywords of ``decompose``, except ``axis``. Reads the whole cube. Raises ValueError if
-    the axis is not linear: convert it with ``cube.with_spectral_unit`` first.
+    ``cube`` is a ``spectral_cube.SpectralCube``, the result of :func:`cube_spectra`, or an array (channels, ny, nx), as
+    astropy reads it from a FITS file with the spectral axis last. Spectrum ``y * nx + x`` of the table is the one at
+    row y and column x, and ``table.n_components.reshape(table.shape)`` is a map. Masked values are blank. The spectral
+    axis is the cube's; only for an array, ``how`` may have ``axis``. It takes the other keywords of ``decompose`` too.
+
+    Raises ValueError if the axis of a SpectralCube is not linear: convert it with ``cube.with_spectral_unit`` first.
     """
+    found = _spectra_of(cube, how)
+    table = decompose(found.spectra, params, axis=found.axis, **how)
+    return replace(table, shape=found.shape, unit=found.unit)
+
+
+def _spectra_of(cube: Any, how: dict[str, Any]) -> CubeSpectra:
+    """The spectra of a cube in any of its forms. Takes ``axis`` out of ``how`` if the cube has none of its own."""
+    if isinstance(cube, CubeSpectra):
+        return cube
+    if hasattr(cube, "spectral_axis"):
+        return _of_spectral_cube(cube)
+    unit = getattr(cube, "unit", None)
+    array = numbers(getattr(cube, "value", cube) if unit is not None else cube, "the cube")
+    if array.ndim != 3:
+        raise ValueError(f"the cube must be an array (channels, ny, nx), not one of shape {array.shape}")
+    spectra = array.reshape(len(array), -1).T
+    return CubeSpectra(spectra, how.pop("axis", None), array.shape[1:], _named(unit))
+
+
+def _named(unit: Any) -> str:
+    """The name of an astropy unit as FITS writes it; empty without one."""
+    if unit is None:
+        return ""
+    try:
+        return str(unit.to_string("fits"))
+    except ValueError:  # FITS has no name for it
+        return str(unit)
+
+
+def _of_spectral_cube(cube: Any) -> CubeSpectra:
     coordinates = cube.spectral_axis
     steps = np.diff(coordinates.value)
     if len(steps) == 0 or np.ptp(steps) * len(steps) > _LINEAR * abs(steps[0]):
         raise ValueError("the cube's spectral axis has one channel or is not linear")
     axis = SpectralAxis(float(coordinates.value[0]), float(steps.mean()), coordinates.unit.to_string("fits"))
-    data = np.asarray(getattr(cube.filled_data[:], "value", cube.filled_data[:]))
-    return decompose(data.reshape(len(data), -1).T, params, axis=axis, **how)
+    filled = cube.filled_data[:]
+    data = np.asarray(getattr(filled, "value", filled))
+    return CubeSpectra(data.reshape(len(data), -1).T, axis, data.shape[1:], _named(getattr(filled, "unit", None)))

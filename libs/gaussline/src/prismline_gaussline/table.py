@@ -105,6 +105,12 @@ class Decomposition:
     axis: SpectralAxis | None = None
     """The physical axis, when one was given."""
 
+    unit: str = ""
+    """Unit of the spectra, as FITS writes it; empty if it is not known."""
+
+    shape: tuple[int, int] | None = None
+    """(ny, nx) of the cube that the spectra fill row by row; None if they are not those of a cube."""
+
     def __len__(self) -> int:
         return len(self.n_components)
 
@@ -143,17 +149,17 @@ class Decomposition:
         """Every column with one row a spectrum, by name."""
         return {name: getattr(self, name) for name in SPECTRUM_COLUMNS}
 
-    def to_qtable(self, unit: str = "") -> QTable:
+    def to_qtable(self, unit: str | None = None) -> QTable:
         """One row for each component, with units. Needs the extra ``astropy``.
 
         Columns: ``spectrum`` (row of the batch), amplitude, mean, stddev, flux, their uncertainties and flags; with an
-        axis also physical means, widths and fluxes. ``unit`` is the spectra's (BUNIT), as FITS writes it. Raises
-        ValueError for a unit that astropy does not know.
+        axis also physical means, widths and fluxes. ``unit`` is the spectra's (BUNIT), as FITS writes it; default: that
+        of the table. Raises ValueError for a unit that astropy does not know.
         """
         from astropy import units  # noqa: PLC0415 - optional
         from astropy.table import QTable  # noqa: PLC0415 - optional
 
-        signal, channel = units.Unit(unit), units.pix
+        signal, channel = units.Unit(self.unit if unit is None else unit), units.pix
         axis = units.Unit(self.axis.unit) if self.axis is not None else channel
         of = {"amplitude": signal, "mean": channel, "stddev": channel, "flux": signal * channel}
         of |= {"mean_physical": axis, "stddev_physical": axis, "flux_physical": signal * axis}
@@ -180,7 +186,9 @@ class Decomposition:
         return {f"prismline_gaussline.median_{name}": f"{np.median(v):.6g}" for name, v in known.items() if len(v)}
 
 
-_NAMES = [field.name for field in fields(Decomposition) if field.name not in ("thread_seconds", "axis")]
+_NAMES = [
+    field.name for field in fields(Decomposition) if field.name not in ("thread_seconds", "axis", "unit", "shape")
+]
 
 #: Columns with one row a spectrum.
 SPECTRUM_COLUMNS = tuple(_NAMES[: _NAMES.index("amplitude")])

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from prismline_contracts.base import noise_can_have
 from prismline_cube import Layout
 from prismline_gaussline import estimate_correlation
 
@@ -54,4 +55,5 @@ def correlation_in(spectra: NDArray[np.floating]) -> list[float] | None:
         return None
     if not all(map(math.isfinite, lags)) or abs(lags[-1]) > MOST_AT_LAST_LAG:
         return None
-    return [1.0, *(round(float(np.clip(lag, -1.0, 1.0)), 4) for lag in lags[1:])]
+    rounded = [1.0, *(round(float(np.clip(lag, -1.0, 1.0)), 4) for lag in lags[1:])]
+    return rounded if noise_can_have(rounded) else None
