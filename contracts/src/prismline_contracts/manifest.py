@@ -101,6 +101,20 @@ class FitParams(Params):
         ),
     ] = None
 
+    second_pass: Annotated[
+        bool | None,
+        Field(
+            description="Whether spectra that disagree with their neighbours are fitted again, from the neighbours'"
+            " components. The chunks then refer to the cube. Absent: no."
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _the_second_pass_needs_the_best_preset(self) -> Self:
+        if self.second_pass and (self.decomposer, self.preset) != ("gaussline", "best"):
+            raise ValueError("the second pass is for gaussline with the preset best, without a line")
+        return self
+
     @model_validator(mode="after")
     def _given_noise_needs_gaussline(self) -> Self:
         for name in ("noise", "correlation"):
@@ -191,6 +205,12 @@ class SpectraManifest(Manifest):
     chunk_input: Literal["copy", "reference", "auto"] = "auto"
     #: Spectra in a chunk. Absent: the splitter chooses, by the cost of a fit.
     chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _the_second_pass_reads_the_cube(self) -> Self:
+        if self.params.second_pass and self.chunk_input == "copy":
+            raise ValueError("the second pass reads the cube around a chunk: choose the chunk input reference or auto")
+        return self
 
 
 def run_id_of(bucket: str, idempotency_key: str) -> str:

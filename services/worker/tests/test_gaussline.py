@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from prismline_contracts.manifest import FitParams
+from prismline_contracts.manifest import FitParams, RefitParams
 from prismline_contracts.objects import CubeGeometry, LineProfile
 from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
@@ -179,3 +179,11 @@ def test_lines_that_are_not_fitted_at_the_deadline_are_tried_again():
 def test_a_line_whose_profile_the_chunk_lacks_fails_it_with_the_reason():
     with pytest.raises(PermanentError, match="the chunk's input lacks it"):
         run_lines(with_lines(1), line=None)
+
+
+def test_a_refit_has_no_parameter_that_was_not_given():
+    """Workers of release 1.0.0 refuse parameters that they do not know."""
+    given = RefitParams.model_validate(FitParams(beta=4.0).model_dump()).model_dump(exclude_none=True)
+    assert set(given) == {
+        "beta", "max_refine_iter", "snr_min", "mf_snr_min", "f_sep", "neg_thresh", "decomposer", "preset"
+    }  # fmt: skip

@@ -69,6 +69,13 @@ def submit(
             " values at lags 0, 1, ... as 1,0.5,0.1. Default: estimated once from the cube."
         ),
     ] = None,
+    second_pass: Annotated[
+        bool,
+        typer.Option(
+            "--second-pass",
+            help="Fit spectra that disagree with their neighbours again. The cube must be uncompressed.",
+        ),
+    ] = False,
     chunk_size: Annotated[
         int | None, typer.Option(help="Spectra per chunk. By default, the splitter chooses it from the cost of a fit.")
     ] = None,
@@ -95,6 +102,7 @@ def submit(
         "correlation": None if correlation is None else correlation_given(correlation),
         "line": None if line is None else line_given(line),
         "rest_frequency": rest_frequency,
+        "second_pass": second_pass or None,
     }
     fields = {
         "survey": survey,

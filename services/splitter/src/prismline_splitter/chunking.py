@@ -23,15 +23,17 @@ FINE_CHUNKS = 256
 LEAST_REFERENCE_CHUNKS = 4
 #: Largest chunk input, in bytes. A worker that takes over a chunk downloads this much again.
 MAX_CHUNK_BYTES = 2**30
-#: Most work in a chunk whose spectra have no slow lane, in seconds: a third of the time that a function may run.
+#: Rows of the cube in a chunk with a second pass, if possible. Up to six more rows are fitted as its surroundings.
+SECOND_PASS_ROWS = 8
+#: Most work in a chunk that has to be done in one call, in seconds: a third of the time that a function may run.
 MOST_CHUNK_SECONDS = 300.0
 #: Most chunks of a run. The ledger's shards and the console are designed for this many.
 MAX_CHUNKS = 1_000_000
 #: Average milliseconds of one core for a spectrum of `COST_CHANNELS` channels. The cost of both decomposers grows about
 #: in proportion to the channels. The values lie between those measured on synthetic spectra (0.022 and 68) and on the
 #: Galactic Ring Survey's test field (0.074 and 144): libs/gaussline/README.md. Hyperfine groups take 1 in an empty
-#: spectrum, 3.2 to 4.2 in one with a group, and 7 to 9 in one with two.
-COST_MS = {"gaussline": 0.05, "phspectra": 100.0, "hyperfine": 5.0}
+#: spectrum, 3.2 to 4.2 in one with a group, and 7 to 9 in one with two. The second pass takes 1.0 to 2.5.
+COST_MS = {"gaussline": 0.05, "phspectra": 100.0, "hyperfine": 5.0, "second pass": 2.5}
 COST_CHANNELS = 424
 #: Most chunks that the run's item counts alone. One item takes about 100 completions a second, however many workers
 #: there are, so counting this many takes 20 seconds (benchmarks/README.md, `shards.py`).
@@ -58,6 +60,11 @@ def balanced(n_spectra: int, size: int, together: int = 1) -> int:
     n_units = -(-n_spectra // together)
     n_chunks = -(-n_units // max(1, size // together))
     return -(-n_units // n_chunks) * together
+
+
+def with_enough_rows(size: int, nx: int, n_channels: int) -> int:
+    """Spectra in a chunk with a second pass, in a cube with rows of `nx` spectra, where others would have `size`."""
+    return max(size, min(SECOND_PASS_ROWS * nx, most_spectra_in_time(n_channels, "second pass") // 2))
 
 
 def most_spectra_in_time(n_channels: int, decomposer: str) -> int:

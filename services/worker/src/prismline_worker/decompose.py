@@ -19,7 +19,7 @@ from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
-from prismline_worker.gaussline import decompose_with_gaussline, decompose_with_line
+from prismline_worker.gaussline import decompose_in_two_passes, decompose_with_gaussline, decompose_with_line
 from prismline_worker.schema import FIT_SCHEMA
 
 
@@ -96,6 +96,18 @@ def decompose_lines(
     return decompose_with_line(_with_noise(block, params), params, line, deadline=deadline, done=done)
 
 
+def decompose_image(
+    block: Spectra, shape: tuple[int, int], params: FitParams, *, budget_s: float | None = None
+) -> pa.Table:
+    """As :func:`decompose`, with a second pass over the image of `shape` (ny, nx) that the spectra are, row by row.
+
+    Raises `PermanentError` without gaussline's kernel.
+    """
+    if not kernel_available():
+        raise PermanentError("A second pass needs gaussline's kernel, and this worker's gaussline lacks it.")
+    return decompose_in_two_passes(_with_noise(block, params), shape, params, budget_s=budget_s)
+
+
 def _with_noise(block: Spectra, params: FitParams) -> Spectra:
     """The block with the noise that the parameters give as a number, if it has none."""
     if block.noise is None and isinstance(params.noise, float):
@@ -136,9 +148,13 @@ def _decompose_one(
     return _Row(status, fit.rms, tuple(fit.components))
 
 
+#: The parameters that phspectra's `fit_gaussians` takes.
+_PHSPECTRA_PARAMS = {"beta", "max_refine_iter", "snr_min", "mf_snr_min", "f_sep", "neg_thresh"}
+
+
 def phspectra_params(params: FitParams) -> dict[str, float]:
     """The arguments of phspectra's `fit_gaussians`."""
-    return params.model_dump(exclude={"decomposer", "preset", "noise", "correlation", "line", "rest_frequency"})
+    return params.model_dump(include=_PHSPECTRA_PARAMS)
 
 
 def _table(rows: list[_Row], block: Spectra, params: FitParams) -> pa.Table:

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.objects import CubeGeometry, LineProfile
-from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, SpectralAxis, decompose
+from prismline_gaussline import (
+    Decomposition,
+    Flag,
+    NoDataWarning,
+    Params,
+    SpectralAxis,
+    decompose,
+    refit_from_neighbours,
+)
 from prismline_gaussline.hyperfine import HyperfineGroup, fit_hyperfine
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.chunk_file import Spectra
@@ -24,6 +32,8 @@ from prismline_worker.schema import FIT_SCHEMA
 NO_BUDGET_S = 86_400.0
 #: Spectra whose hyperfine groups are fitted before the deadline is checked again: a fraction of a second.
 PART_SPECTRA = 64
+#: Rounds of the second pass, and pixels around a spectrum on which its result depends.
+MARGIN = 2
 
 # A chunk without any data is not an error: its rows are `blank`, and the run counts them.
 warnings.simplefilter("ignore", NoDataWarning)
@@ -52,6 +62,23 @@ def decompose_with_gaussline(block: Spectra, params: FitParams, *, budget_s: flo
     with _refusals():
         found = decompose(
             block.spectra, _settings(params, budget_s), noise=block.noise, correlation=_correlation(params)
+        )
+    return _table(found, block.x, block.y, params)
+
+
+def decompose_in_two_passes(
+    block: Spectra, shape: tuple[int, int], params: FitParams, *, budget_s: float | None = None
+) -> pa.Table:
+    """As :func:`decompose_with_gaussline`, for an image of `shape` (ny, nx), row by row.
+
+    Spectra that disagree with their neighbours are fitted again. What a spectrum becomes depends on `MARGIN` rows and
+    columns around it.
+    """
+    settings, noise, correlation = _settings(params, budget_s), block.noise, _correlation(params)
+    with _refusals():
+        found = decompose(block.spectra, settings, noise=noise, correlation=correlation)
+        found = refit_from_neighbours(
+            block.spectra, found, shape, settings, rounds=MARGIN, noise=noise, correlation=correlation
         )
     return _table(found, block.x, block.y, params)
 
@@ -99,7 +126,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _settings(params: FitParams, budget_s: float | None) -> Params:
-    given = params.model_dump(exclude={"decomposer", "noise", "correlation", "line", "rest_frequency"})
+    given = params.model_dump(include=set(Params.__dataclass_fields__))
     return Params(**given, time_budget_s=budget_s or NO_BUDGET_S)
 
 

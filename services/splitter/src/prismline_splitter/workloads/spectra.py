@@ -47,6 +47,7 @@ from prismline_splitter.chunking import (
     choose_chunk_size,
     choose_reference_size,
     most_spectra_in_time,
+    with_enough_rows,
 )
 from prismline_splitter.correlation import correlation_in, sample_parts
 from prismline_splitter.geometry import geometry_of
@@ -83,7 +84,7 @@ class Spectra:
         """
         bucket = source.bucket if manifest.cube_bucket is None else source.open_bucket(manifest.cube_bucket)
         original = Original(bucket, manifest.cube_key, source.pinned("etag", lambda: bucket.version(manifest.cube_key)))
-        chosen: str = manifest.chunk_input
+        chosen: str = "reference" if manifest.params.second_pass else manifest.chunk_input
         if chosen == "auto":
             chosen = source.pinned("chunk_input", lambda: _cheaper_input(original, manifest, source))
         fault_point("split.input_chosen", run_id=source.run_id)
@@ -206,6 +207,11 @@ def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source
 def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Split:
     """Chunks that refer to the cube. The workers count blank spectra."""
     header = original.header()
+    if header is None and manifest.params.second_pass:
+        raise PermanentError(
+            f"The cube {original.key} cannot be split: it is compressed, and a second pass reads the spectra around a"
+            " chunk in the cube itself; submit the uncompressed cube, or without a second pass."
+        )
     if header is None:
         raise PermanentError(
             f"The cube {original.key} cannot be split: it is compressed, so chunks cannot refer to its values;"
@@ -301,13 +307,21 @@ def _correlation(
 def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
     """Spectra in a chunk that refers to the cube."""
     size = _chunk_size(cube, manifest)
-    return size if manifest.chunk_size else choose_reference_size(size, layout, manifest.params.decomposer, cube.grid)
+    if manifest.chunk_size:
+        return size
+    size = choose_reference_size(size, layout, _kind(manifest), cube.grid)
+    return with_enough_rows(size, cube.nx, cube.n_channels) if manifest.params.second_pass else size
+
+
+def _kind(manifest: SpectraManifest) -> str:
+    """The key of `COST_MS`."""
+    return "second pass" if manifest.params.second_pass else manifest.params.decomposer
 
 
 def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
     """Spectra in a chunk. Raises PermanentError if the size makes a chunk too large, or makes too many chunks."""
     size = manifest.chunk_size or choose_chunk_size(
-        cube.n_spectra, cube.n_channels, cube.dtype.itemsize, manifest.params.decomposer
+        cube.n_spectra, cube.n_channels, cube.dtype.itemsize, _kind(manifest)
     )
     bytes_per_spectrum = cube.n_channels * cube.dtype.itemsize
     if min(size, cube.n_spectra) * bytes_per_spectrum > MAX_CHUNK_BYTES and size > 1:
@@ -315,10 +329,12 @@ def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
             f"A chunk of {size} spectra with {cube.n_channels} channels is larger than {MAX_CHUNK_BYTES >> 20} MiB;"
             f" choose a chunk size of at most {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
         )
-    most = most_spectra_in_time(cube.n_channels, manifest.params.decomposer)
-    if manifest.params.decomposer == HYPERFINE and min(size, cube.n_spectra) > most:
+    most = most_spectra_in_time(cube.n_channels, _kind(manifest))
+    in_one_call = manifest.params.second_pass or manifest.params.decomposer == HYPERFINE
+    if in_one_call and min(size, cube.n_spectra) > most:
         raise PermanentError(
-            f"A chunk of {size:,} spectra with a line takes a worker too long; choose a chunk size of at most {most:,}."
+            f"A chunk of {size:,} spectra with a line or a second pass takes a worker too long; choose a chunk size of"
+            f" at most {most:,}."
         )
     if (n_chunks := -(-cube.n_spectra // size)) > MAX_CHUNKS:
         raise PermanentError(

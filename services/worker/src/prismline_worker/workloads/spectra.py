@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from typing import Self
 
 import numpy as np
+import pyarrow as pa
 
 from prismline_contracts.commands import ChunkProcess, SpectraRefit
 from prismline_contracts.manifest import HYPERFINE, FitParams, RefitParams
-from prismline_contracts.objects import output_key
+from prismline_contracts.objects import CubeGeometry, output_key
 from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
-from prismline_worker.decompose import decompose, decompose_lines
+from prismline_worker.decompose import decompose, decompose_image, decompose_lines
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gaussline import with_correlation
 from prismline_worker.inputs import open_input
@@ -27,6 +28,7 @@ from prismline_worker.overlap import prefetched
 from prismline_worker.params import read_params
 from prismline_worker.progress import Progress
 from prismline_worker.slow_lane import request_refit
+from prismline_worker.surroundings import whole_of, with_surroundings
 from prismline_worker.workload import Outcome
 
 
@@ -83,10 +85,14 @@ class Spectra:
             metadata = metadata_of(command, params, chunk.geometry)
             assumed = with_correlation(params, chunk.geometry)
             output = stack.enter_context(OutputFile(chunk.geometry, metadata))
-            for block in prefetched(chunk.blocks()):
+            blocks = [whole_of(chunk)] if params.second_pass else prefetched(chunk.blocks())
+            for block in blocks:
                 begun = time.monotonic()
                 n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
-                if assumed.decomposer == HYPERFINE:
+                if params.second_pass:
+                    table = self._fit_image(command, assumed, chunk.geometry, bucket)
+                    progress.add(len(table))
+                elif assumed.decomposer == HYPERFINE:
                     line = None if chunk.geometry is None else chunk.geometry.line
                     table = decompose_lines(block, assumed, line, deadline=deadline, done=progress.add)
                 else:
@@ -112,6 +118,19 @@ class Spectra:
             },
         )
         return body, output.timed_out, n_blank
+
+    def _fit_image(
+        self, command: ChunkProcess, params: FitParams, geometry: CubeGeometry | None, bucket: Bucket
+    ) -> pa.Table:
+        """The table of the chunk's spectra after a second pass, in which the spectra around them take part."""
+        around, own = with_surroundings(command, geometry)
+        with open_input(around, bucket, self._deps, n_items=around.n_items) as chunk:
+            image = whole_of(chunk)
+        nx = int(image.x.max()) + 1
+        table = decompose_image(
+            image, (len(image.x) // nx, nx), params, budget_s=self._deps.settings.spectrum_budget_seconds
+        )
+        return table.take(pa.array(range(own.start, own.stop), pa.int64()))
 
 
 WORKLOAD = Spectra
