@@ -11,7 +11,7 @@ SOURCES  := $(addsuffix /src,$(PACKAGES))
 # The folder of the console's scripts, their packages for checks, and the two programs.
 SCRIPTS  := services/api
 CHECKERS := $(VENV)/scripts/node_modules/.bin
-CHECKED  := conftest.py contracts libs services localstack cli deploy tools tests benchmarks docs/pages.py releases.py
+CHECKED  := conftest.py contracts libs services localstack cli deploy tools tests benchmarks docs/gallery.py docs/pages.py releases.py
 # Tests that need no emulator and no services, and take little time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
 # Quick tests run in two processes, tests that wait for services in four. Each process has its own emulator.
@@ -19,7 +19,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 WAITING  := $(BIN)/pytest -n 4 --dist worksteal
 
-.PHONY: contracts pacts deploy-local docs format fuzz model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-scripts check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
+.PHONY: contracts pacts deploy-local docs format fuzz gallery model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-scripts check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -94,6 +94,9 @@ deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions o
 docs: $(VENV)/.installed-dev  ## Build the documentation site, which opens from disk.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open file://$(CURDIR)/site/index.html"
+
+gallery: $(VENV)/.installed-dev  ## Run the notebooks and draw the pictures of docs/notebooks again.
+	$(BIN)/python docs/gallery.py
 
 screenshots: $(VENV)/.installed-dev  ## Take the pictures of docs/console.md again. Needs Chromium.
 	$(BIN)/python -m tests.console.screenshots

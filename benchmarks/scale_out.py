@@ -47,7 +47,7 @@ WHOLE_SIDE = 1515
 CHANNELS = 424
 VALUE_BYTES = 4
 
-# ---- measured here (benchmarks/README.md, libs/gaussline/README.md)
+# ---- measured here (benchmarks/README.md, benchmarks/gaussline/MEASUREMENTS.md)
 
 #: Seconds of one core for the kernel to fit a spectrum (`COST_MS`; 0.0503 ms on the survey's test field).
 FIT_SECONDS = COST_MS["gaussline"] / 1000

@@ -137,7 +137,7 @@ def test_the_example_of_the_readme_runs_on_cubes_of_three_and_four_axes(
     data, header = cube(order)
     axes = {name: value for name, value in header.items() if not name.startswith("NAXIS")}
     fits.PrimaryHDU(data.astype(np.float32), fits.Header(axes)).writeto(tmp_path / "cube.fits")
-    code = re.search(r"\n\n((?:    .*\n|\n)*?    from astropy(?:    .*\n|.*\n)*?)\nSpectra are", README.read_text())
+    code = re.search(r"\n\n((?:    .*\n|\n)*?    from astropy(?:    .*\n|.*\n)*?)\n`pip install", README.read_text())
     assert code is not None
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
