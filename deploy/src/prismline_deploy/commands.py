@@ -108,7 +108,7 @@ def _ask(target: Target, root: Path, changes: dict[str, str], *, force: bool) ->
     if reasons and not force:
         raise DeployError("\n".join([*reasons, "Nothing was changed. To change it all the same, add --force."]))
     for reason in reasons:
-        stderr.print(reason)
+        stderr.print(reason, soft_wrap=True)
 
 
 def _deploy(
