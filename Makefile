@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, each after the packages that it depends on.
-PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/http libs/cube libs/gaussline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli deploy localstack tools/contracts
+PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/http libs/cube libs/gaussline libs/prismline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli deploy localstack tools/contracts
 # Sources of the compiled kernel: after a change the package has to be installed again.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))

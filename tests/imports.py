@@ -13,8 +13,9 @@ from pathlib import Path
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Libraries with a place of their own: below the others, and outside of the layers.
-BELOW, ALONE = "prismline_runtime", "prismline_gaussline"
+#: Libraries with a place of their own: below the others, and outside of the layers. The latter are installed where
+#: nothing else of the repository is.
+BELOW, ALONE = "prismline_runtime", ("prismline", "prismline_gaussline")
 
 RULES = """\
 [importlinter]
@@ -39,7 +40,7 @@ layers =
     prismline_contracts
 
 [importlinter:contract:alone]
-name = The decomposition library imports no other package of the repository
+name = The libraries that are used without the rest import no other package of the repository
 type = forbidden
 source_modules = {alone}
 forbidden_modules = {others}
@@ -48,13 +49,13 @@ forbidden_modules = {others}
 
 def packages(root: Path, folders: str) -> list[str]:
     """The import names of the packages in folders of this pattern."""
-    return sorted(path.parent.name for path in root.glob(f"{folders}/src/prismline_*/__init__.py"))
+    return sorted(path.parent.name for path in root.glob(f"{folders}/src/prismline*/__init__.py"))
 
 
 def rules(root: Path) -> str:
     """The configuration of import-linter for the packages of a checkout."""
     services = packages(root, "services/*")
-    libraries = [name for name in packages(root, "libs/*") if name not in {BELOW, ALONE}]
+    libraries = [name for name in packages(root, "libs/*") if name not in {BELOW, *ALONE}]
     everything = [*packages(root, "*"), *packages(root, "*/*")]
     return RULES.format(
         packages=_lines(everything),
@@ -63,8 +64,8 @@ def rules(root: Path) -> str:
         tools=" | ".join(packages(root, "tools/*")),
         library_layer=" | ".join(libraries),
         below=BELOW,
-        alone=ALONE,
-        others=_lines(name for name in everything if name != ALONE),
+        alone=_lines(name for name in ALONE if name in everything),
+        others=_lines(name for name in everything if name not in ALONE),
     )
 
 

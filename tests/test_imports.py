@@ -38,6 +38,6 @@ def test_a_new_service_and_a_new_library_have_their_place_in_the_layers(tmp_path
 
 def test_every_package_of_this_checkout_is_held_to_the_rules() -> None:
     folders = [path.parent for pattern in ("*", "*/*") for path in ROOT.glob(f"{pattern}/pyproject.toml")]
-    names = {path.name for folder in folders for path in (folder / "src").glob("prismline_*") if path.is_dir()}
+    names = {path.name for folder in folders for path in (folder / "src").glob("prismline*") if path.is_dir()}
     names = {name for name in names if not name.endswith(".egg-info")}
     assert names == set(read(rules(ROOT))["importlinter"]["root_packages"].split())

@@ -1,0 +1,105 @@
+"""The lines of JSON between a runner and its supervisor.
+
+The supervisor writes a `Request`, the runner answers with `Done` or `Failed`, one at a time. Before the first request
+the runner writes `Ready` or `Refused`. Both ends may be of different versions of this package: a field that one end
+does not know is ignored, and `version` changes if that is not enough.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from prismline.workload import Limits
+
+#: Version of the protocol.
+VERSION = 1
+#: Longest value of an item as JSON, in bytes: it has to fit into an item of DynamoDB (400 KiB) with what belongs to it.
+MAX_VALUE_BYTES = 256 * 1024
+#: Longest line in bytes: a value, and what a `Done` or `Failed` says besides.
+MAX_LINE_BYTES = MAX_VALUE_BYTES + 64 * 1024
+
+
+class Description(BaseModel):
+    """What a service has to know of a workload. It never imports the code."""
+
+    name: str
+    #: JSON Schema of an item.
+    item: dict[str, Any]
+    #: JSON Schema of the parameters, an object.
+    parameters: dict[str, Any]
+    limits: Limits
+    #: Digest of the source files, hexadecimal.
+    code: str
+
+
+class Usage(BaseModel):
+    """What a runner holds between two items."""
+
+    #: Resident memory of the runner in bytes.
+    memory: int
+    #: Open files of the runner.
+    files: int
+    #: Its child processes, and those that these left behind.
+    children: int
+
+
+class Request(BaseModel):
+    """One attempt of an item."""
+
+    item: Any
+    item_id: str
+    attempt: int
+    #: When the supervisor will kill the process, in seconds since the epoch.
+    deadline: float
+    parameters: dict[str, Any]
+
+
+class Ready(BaseModel):
+    """The workload is imported, and its limits are set."""
+
+    kind: Literal["ready"] = "ready"
+    version: int = VERSION
+    description: Description
+    usage: Usage
+
+
+class Refused(BaseModel):
+    """The workload cannot be imported or described."""
+
+    kind: Literal["refused"] = "refused"
+    error: str
+    error_type: str
+
+
+class Done(BaseModel):
+    """The item succeeded."""
+
+    kind: Literal["done"] = "done"
+    item_id: str
+    value: Any
+    duration_ms: int
+    usage: Usage
+
+
+class Failed(BaseModel):
+    """The item failed."""
+
+    kind: Literal["failed"] = "failed"
+    item_id: str
+    error: str
+    error_type: str
+    traceback: str = ""
+    permanent: bool
+    #: Attempts that the item has in total, and seconds before the second one.
+    attempts: int
+    delay: float
+    #: Memory or file handles were used up, perhaps by an earlier item.
+    starved: bool = False
+    duration_ms: int
+    usage: Usage
+
+
+Reply = Annotated[Ready | Refused | Done | Failed, Field(discriminator="kind")]
+REPLY: TypeAdapter[Ready | Refused | Done | Failed] = TypeAdapter(Reply)

@@ -1,0 +1,93 @@
+"""The item and the parameters of a function: JSON Schemas from its annotations, and values checked against them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+
+from prismline.errors import WorkloadError
+
+
+class InvalidValueError(ValueError):
+    """An item or a parameter does not fit the annotation. The text names the field."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a function takes: an item, parameters by name, and perhaps the context of the attempt."""
+
+    item: TypeAdapter[Any]
+    parameters: TypeAdapter[Any]
+    #: The name of the parameter that gets the context, if there is one.
+    context: str | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], context: type) -> Self:
+        """Read the annotations of a function; `context` is the annotation of the parameter that gets the context."""
+        name = getattr(function, "__qualname__", repr(function))
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise WorkloadError(f"{name} is asynchronous or a generator. Write a function that returns its value.")
+        try:
+            found = list(inspect.signature(function, eval_str=True).parameters.values())
+        except (NameError, TypeError, ValueError) as error:
+            raise WorkloadError(f"The annotations of {name} cannot be read: {error}.") from error
+        if not found or found[0].kind not in {found[0].POSITIONAL_ONLY, found[0].POSITIONAL_OR_KEYWORD}:
+            raise WorkloadError(f"{name} takes no item: its first parameter is the item.")
+        item, *others = found
+        for each in others:
+            if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+                raise WorkloadError(f"{name} takes {each}: give each parameter after the item a name of its own.")
+        return cls(
+            _adapter(f"the item of {name}", _annotation(item)),
+            _adapter(f"the parameters of {name}", _parameters([each for each in others if each.annotation != context])),
+            next((each.name for each in others if each.annotation == context), None),
+        )
+
+    def item_of(self, value: Any) -> Any:
+        """The item as the function takes it. Raises InvalidValueError."""
+        return _checked(self.item, value, "item")
+
+    def parameters_of(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters as the function takes them, defaults included. Raises InvalidValueError."""
+        found = _checked(self.parameters, dict(values), "parameters")
+        return {each.alias: getattr(found, name) for name, each in type(found).model_fields.items()}
+
+
+def _annotation(parameter: inspect.Parameter) -> Any:
+    return Any if parameter.annotation is parameter.empty else parameter.annotation
+
+
+def _parameters(parameters: list[inspect.Parameter]) -> type[BaseModel]:
+    """A model of the parameters. Its own names are numbered: a parameter may have the name of a method of a model."""
+    fields: dict[str, Any] = {
+        f"parameter_{index}": (
+            _annotation(each),
+            Field(... if each.default is each.empty else each.default, alias=each.name),
+        )
+        for index, each in enumerate(parameters)
+    }
+    return create_model("Parameters", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _adapter(what: str, annotation: Any) -> TypeAdapter[Any]:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        adapter.json_schema()
+    except PydanticUserError as error:
+        raise WorkloadError(f"{what} cannot be described by a JSON Schema: {error.message.splitlines()[0]}") from error
+    return adapter
+
+
+def _checked(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join([what, *map(str, problem['loc'])])}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        raise InvalidValueError("; ".join(problems[:3])) from error

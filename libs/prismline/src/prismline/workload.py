@@ -1,0 +1,152 @@
+"""A workload: a function over an item, with its limits and its rules for repeated attempts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from prismline.errors import Permanent, WorkloadError
+from prismline.schemas import Arguments
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one item of a workload may use. The supervisor of the runner enforces it."""
+
+    #: Longest time of an attempt, in seconds. The process is killed after it.
+    timeout: float = 300.0
+    #: Attempts of an item, unless a class of errors has its own `Retry`.
+    attempts: int = 3
+    #: Items that one message names. An item fails alone, whatever else its message names.
+    batch: int = 20
+    #: Resident memory of the runner and its child processes together, in MiB.
+    memory: int = 2048
+    #: Processes at a time, the runner included.
+    processes: int = 64
+    #: Open files of a process, a usual limit of a shell.
+    files: int = 1024
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise WorkloadError(f"The limit {name} is {value!r}: it has to be greater than 0.")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How often an item is attempted that fails with a certain class of errors."""
+
+    #: Attempts in total, the first one included.
+    attempts: int
+    #: Seconds before the second attempt. The time doubles with each further one.
+    delay: float = 1.0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a function may know about its attempt. It asks with a parameter that is annotated `Context`."""
+
+    #: The same in each attempt of this item, and different for each other item: use it as idempotency key.
+    item_id: str
+    #: 1 in the first attempt.
+    attempt: int
+    #: When the process is killed, in seconds since the epoch.
+    deadline: float
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the process is killed."""
+        return self.deadline - time.time()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from an error of an item."""
+
+    permanent: bool
+    #: Attempts that the item has in total.
+    attempts: int
+    #: Seconds before the second attempt.
+    delay: float
+
+
+@dataclass(eq=False)
+class Workload(Generic[P, R]):
+    """A function that Prismline can run over a list. It can still be called as a function."""
+
+    function: Callable[P, R]
+    limits: Limits = Limits()
+    retry: Mapping[type[BaseException], Retry] = field(default_factory=dict)
+    #: Classes of errors after which an item is not tried again.
+    permanent: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        update_wrapper(self, self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, for instance in a test."""
+        return self.function(*args, **kwargs)
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        """The item and the parameters that the function takes. Raises WorkloadError if they have no JSON Schema."""
+        return Arguments.of(self.function, Context)
+
+    def judge(self, error: BaseException) -> Verdict:
+        """What follows from an error of this function: the rule for the most specific class of the error counts."""
+        for each in type(error).__mro__:
+            if each in self.retry:
+                rule = self.retry[each]
+                return Verdict(permanent=False, attempts=rule.attempts, delay=rule.delay)
+            if each is Permanent or each in self.permanent:
+                return Verdict(permanent=True, attempts=1, delay=0.0)
+        return Verdict(permanent=False, attempts=self.limits.attempts, delay=Retry.delay)
+
+
+@overload
+def workload(function: Callable[P, R], /) -> Workload[P, R]: ...
+
+
+@overload
+def workload(
+    *,
+    timeout: float = ...,
+    attempts: int = ...,
+    batch: int = ...,
+    memory: int = ...,
+    processes: int = ...,
+    files: int = ...,
+    retry: Mapping[type[BaseException], Retry] | None = ...,
+    permanent: tuple[type[BaseException], ...] = ...,
+) -> Callable[[Callable[P, R]], Workload[P, R]]: ...
+
+
+def workload(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    retry: Mapping[type[BaseException], Retry] | None = None,
+    permanent: tuple[type[BaseException], ...] = (),
+    **limits: Any,
+) -> Any:
+    """Declare a function to be a workload, with or without limits; `Limits` has their defaults and units.
+
+    retry: attempts and delay of classes of errors, for instance `{ConnectionError: Retry(attempts=10, delay=30)}`.
+    permanent: classes of errors after which an item is not tried again, like `Permanent`.
+
+    A function without the decorator is a workload with the default limits.
+    """
+    if function is not None:
+        return Workload(function)
+    chosen = Limits(**limits)
+
+    def declared(decorated: Callable[P, R]) -> Workload[P, R]:
+        return Workload(decorated, chosen, dict(retry or {}), permanent)
+
+    return declared
