@@ -55,6 +55,12 @@ def leak_a_third(item: dict) -> int:
     return item["n"]
 
 
+def need_180_mib(item: dict) -> int:
+    needed = b"x" * (180 * 2**20)
+    time.sleep(0.5)
+    return item["n"] + 0 * len(needed)
+
+
 def hang(item: dict) -> None:
     if "pid_file" in item:
         Path(item["pid_file"]).write_text(str(os.getpid()))
@@ -111,8 +117,10 @@ def hundred_megabytes(item: dict) -> str:
     return "z" * 100_000_000
 
 
-def fork_and_both_return(item: dict) -> int:
-    os.fork()
+def fork_and_both_return(item: dict) -> object:
+    if os.fork() == 0:
+        return "the copy"
+    time.sleep(0.3)
     return item["n"]
 
 
@@ -130,9 +138,16 @@ def fork_many(item: dict) -> None:
 
 
 def crash_with_a_child_that_lives(item: dict) -> None:
-    if os.fork() == 0:
+    if (pid := os.fork()) == 0:
         time.sleep(1000)
+    Path(item.get("pid_file", os.devnull)).write_text(str(pid))
     os._exit(4)
+
+
+def children_that_need_400_mib(item: dict) -> None:
+    program = "import time; kept = b'x' * (200 * 2**20); time.sleep(1000)"
+    for each in [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]:
+        each.wait()
 
 
 def use_up_files(item: dict) -> None:
@@ -142,6 +157,17 @@ def use_up_files(item: dict) -> None:
 
 def keep_100_files(item: dict) -> int:
     FILES.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(100))
+    return item["n"]
+
+
+def keep_60_files(item: dict) -> int:
+    FILES.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(60))
+    return item["n"]
+
+
+def need_80_files(item: dict) -> int:
+    for each in [os.open(os.devnull, os.O_RDONLY) for _ in range(80)]:
+        os.close(each)
     return item["n"]
 
 

@@ -70,9 +70,11 @@ def test_an_item_that_ends_its_process_fails_alone(supervisor: Supervisor, do: s
     assert (outcome.permanent, outcome.attempts) == (False, 3)
 
 
-def test_a_crash_is_noticed_at_once_although_a_child_of_the_item_lives_on(supervisor: Supervisor) -> None:
-    outcome = between_two_others(supervisor, "crash_with_a_child_that_lives")
+def test_a_crash_is_noticed_at_once_and_a_child_of_the_item_is_killed(supervisor: Supervisor, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    outcome = between_two_others(supervisor, "crash_with_a_child_that_lives", pid_file=str(pid_file))
     assert outcome.error == "The item ended its process with exit code 4."
+    wait_until_gone(int(pid_file.read_text()), 5)
 
 
 def test_sys_exit_is_an_error_like_others(supervisor: Supervisor) -> None:
@@ -92,6 +94,30 @@ def test_an_item_that_reserves_ten_gigabytes_fails_alone(supervisor: Supervisor)
 def test_what_earlier_items_leak_is_not_an_error_of_a_later_one(supervisor: Supervisor) -> None:
     values = [supervisor.run({"do": "leak_a_third", "n": n}, item_id=str(n)).value for n in range(6)]
     assert values == list(range(6))
+
+
+def test_the_memory_of_child_processes_counts(supervisor: Supervisor) -> None:
+    outcome = between_two_others(supervisor, "children_that_need_400_mib")
+    assert (outcome.error_type, outcome.error) == (
+        "prismline.OutOfMemory",
+        "The item uses more memory than its limit of 300 MiB.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [("leak_a_third", "need_180_mib"), ("keep_60_files", "need_80_files")],
+    ids=["memory", "files"],
+)
+def test_an_item_that_finds_too_little_left_is_repeated_in_a_new_process(
+    supervisor: Supervisor, earlier: str, later: str
+) -> None:
+    """The first item leaves little enough behind that its process is kept."""
+    assert supervisor.run({"do": earlier, "n": 1}, item_id="earlier").value == 1
+    pid = supervisor.pid
+    assert pid is not None
+    assert supervisor.run({"do": later, "n": 2}, item_id="later").value == 2
+    assert supervisor.pid != pid
 
 
 @pytest.mark.parametrize("do", ["hang", "hang_against_signals"])

@@ -128,9 +128,19 @@ def test_a_decorated_function_is_still_a_function() -> None:
     assert triple.limits == Limits(timeout=60, attempts=5, batch=7, memory=512)
 
 
-def test_a_limit_of_nothing_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"The limit attempts is 0: it has to be greater than 0\."):
-        workload(attempts=0)
+@pytest.mark.parametrize(
+    ("limits", "text"),
+    [
+        ({"attempts": 0}, "The limit attempts is 0: it has to be a number greater than 0."),
+        ({"timeout": float("nan")}, "The limit timeout is nan: it has to be a number greater than 0."),
+        ({"memory": "1 GB"}, "The limit memory is '1 GB': it has to be a number greater than 0."),
+        ({"timeout": 50_000}, "The limit timeout is 50000 s: it has to be at most 43200 s."),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], text: str) -> None:
+    with pytest.raises(WorkloadError) as raised:
+        workload(**limits)
+    assert str(raised.value) == text
 
 
 def test_a_parameter_may_have_any_name() -> None:

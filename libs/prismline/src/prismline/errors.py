@@ -10,5 +10,5 @@ class Permanent(Exception):  # noqa: N818  authors read `raise Permanent(...)`
     """
 
 
-class WorkloadError(Exception):
+class WorkloadError(ValueError):
     """A workload cannot be used as it is written or installed. The text says what to change."""

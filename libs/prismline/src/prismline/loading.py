@@ -41,13 +41,17 @@ def describe(name: str) -> Description:
     )
 
 
+def registered() -> list[str]:
+    """The names of all workloads that installed packages register."""
+    return sorted({point.name for point in metadata.entry_points(group=GROUP)})
+
+
 def _registered(name: str) -> str:
-    points = metadata.entry_points(group=GROUP)
-    found = {point.value for point in points if point.name == name}
+    found = {point.value for point in metadata.entry_points(group=GROUP) if point.name == name}
     if len(found) > 1:
         raise WorkloadError(f"Two workloads are named {name}: {' and '.join(sorted(found))}. Rename one of them.")
     if not found:
-        known = ", ".join(sorted({point.name for point in points})) or "none"
+        known = ", ".join(registered()) or "none"
         raise WorkloadError(f"No installed package registers the workload {name}. Registered are: {known}.")
     return found.pop()
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from prismline.values import MAX_VALUE_BYTES, NotJsonError, decode
 from prismline.workload import Limits
 
 #: Version of the protocol.
 VERSION = 1
-#: Longest value of an item as JSON, in bytes: it has to fit into an item of DynamoDB (400 KiB) with what belongs to it.
-MAX_VALUE_BYTES = 256 * 1024
 #: Longest line in bytes: a value, and what a `Done` or `Failed` says besides.
 MAX_LINE_BYTES = MAX_VALUE_BYTES + 64 * 1024
 
@@ -103,3 +102,11 @@ class Failed(BaseModel):
 
 Reply = Annotated[Ready | Refused | Done | Failed, Field(discriminator="kind")]
 REPLY: TypeAdapter[Ready | Refused | Done | Failed] = TypeAdapter(Reply)
+
+
+def read_reply(line: bytes) -> Ready | Refused | Done | Failed | None:
+    """The reply in a line, or None if it is none."""
+    try:
+        return REPLY.validate_python(decode(line))
+    except (NotJsonError, ValidationError):
+        return None

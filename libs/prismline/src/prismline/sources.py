@@ -29,13 +29,18 @@ class Row:
 def read_jsonl(path: Path) -> Iterator[Row]:
     """The rows of a file with one JSON value a line, in UTF-8."""
     with path.open("rb") as file:
-        index = offset = 0
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            length = len(line) if len(line) <= MAX_LINE_BYTES else len(line) + _skip_line(file, line)
-            if line.strip():
-                yield _row(index, offset, line)
-                index += 1
-            offset += length
+        yield from rows_of(file)
+
+
+def rows_of(file: BinaryIO) -> Iterator[Row]:
+    """The rows of an open file, from where it is."""
+    index = offset = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        length = len(line) if len(line) <= MAX_LINE_BYTES else len(line) + _skip_line(file, line)
+        if line.strip():
+            yield _row(index, offset, line)
+            index += 1
+        offset += length
 
 
 def _skip_line(file: BinaryIO, line: bytes) -> int:

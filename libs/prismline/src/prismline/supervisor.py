@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from pydantic import ValidationError
-
 from prismline.process import MIB, PYTHON, RunnerLostError, RunnerProcess
-from prismline.protocol import REPLY, VERSION, Description, Done, Failed, Ready, Refused, Usage
-from prismline.values import NotJsonError, decode, to_json
+from prismline.protocol import VERSION, Description, Done, Failed, Ready, Refused, Usage, read_reply
+from prismline.values import to_json
 from prismline.workload import Limits, Retry
 
 #: Seconds that the import of a workload may take: large libraries load for half a minute from a cold disk.
@@ -168,7 +166,7 @@ class _Runner:
         except RunnerLostError as lost:
             said = process.output.strip()[-500:]
             raise WorkloadUnavailableError(f"The runner of {name} did not start. {lost} {said}".strip()) from lost
-        reply = _parsed(line)
+        reply = read_reply(line)
         if isinstance(reply, Ready) and reply.version == VERSION:
             return cls(process, reply.description, reply.usage)
         process.close()
@@ -182,18 +180,11 @@ class _Runner:
     def reply(self, line: bytes, item_id: str, timeout: float, limits: Limits) -> Done | Failed:
         """Exchange one item. Raises RunnerLostError."""
         found = self.process.exchange(line, timeout=timeout, memory=limits.memory, processes=limits.processes)
-        reply = _parsed(found)
+        reply = read_reply(found)
         if isinstance(reply, Done | Failed) and reply.item_id == item_id:
             return reply
         self.process.close()
         raise RunnerLostError("BrokenProtocol", "The runner wrote a line that is no answer to its request.")
-
-
-def _parsed(line: bytes) -> Ready | Refused | Done | Failed | None:
-    try:
-        return REPLY.validate_python(decode(line))
-    except (NotJsonError, ValidationError):
-        return None
 
 
 def _outcome(reply: Done | Failed, output: str) -> Outcome:

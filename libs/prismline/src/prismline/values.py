@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from prismline.protocol import MAX_VALUE_BYTES
+#: Longest value of an item as JSON, in bytes: it has to fit into an item of DynamoDB (400 KiB) with what belongs to it.
+MAX_VALUE_BYTES = 256 * 1024
 
 
 class NotJsonError(ValueError):
@@ -72,7 +73,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name:.40} is no JSON value")
 
 
 def _plain(value: Any) -> Any:

@@ -11,6 +11,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from prismline.errors import Permanent, WorkloadError
 from prismline.schemas import Arguments
 
+#: Longest time of an attempt, in seconds: a queue of SQS hides a message for at most 12 hours.
+MAX_TIMEOUT = 12 * 3600.0
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -34,8 +37,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value > 0:
-                raise WorkloadError(f"The limit {name} is {value!r}: it has to be greater than 0.")
+            if not isinstance(value, int | float) or not value > 0:
+                raise WorkloadError(f"The limit {name} is {value!r:.40}: it has to be a number greater than 0.")
+        if self.timeout > MAX_TIMEOUT:
+            raise WorkloadError(f"The limit timeout is {self.timeout:g} s: it has to be at most {MAX_TIMEOUT:g} s.")
 
 
 @dataclass(frozen=True)
