@@ -1,6 +1,7 @@
 """What an item does costs itself an attempt, and no other item anything."""
 
 import os
+import random
 import select
 import signal
 import subprocess
@@ -244,6 +245,50 @@ def test_the_runner_sees_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_good_item_keeps_the_process_for_the_next(supervisor: Supervisor) -> None:
     first, second = (supervisor.run({"do": "process"}, item_id=str(n)).value for n in range(2))
     assert first == second == supervisor.pid
+
+
+#: Items that do one harmful thing each, and whether they have a value all the same.
+HARMFUL = {
+    "exit_code_3": False,
+    "killed": False,
+    "leak_10_gb": False,
+    "leak_a_third": True,
+    "hang": False,
+    "no_json": False,
+    "fork_and_both_return": True,
+    "fork_many": False,
+    "crash_with_a_child_that_lives": False,
+    "use_up_files": False,
+    "keep_60_files": True,
+    "close_all_files": False,
+    "print_from_a_thread": True,
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_good_items_succeed_among_harmful_ones_in_any_order(supervisor: Supervisor, seed: int) -> None:
+    drawn = random.Random(seed)
+    items = [*HARMFUL, *["good"] * 2 * len(HARMFUL)]
+    drawn.shuffle(items)
+    outcomes = [supervisor.run({"do": do, "n": n}, item_id=str(n)) for n, do in enumerate(items)]
+    expected = [n if HARMFUL.get(do, True) else None for n, do in enumerate(items)]
+    assert [each.value for each in outcomes] == expected
+
+
+MEMORY = """
+import resource, sys
+from prismline.supervisor import Supervisor
+with Supervisor("hostile:print_a_gigabyte", paths=[sys.argv[1]]) as supervisor:
+    for size in (10, 1024):
+        supervisor.run({"mebibytes": size, "n": 1}, item_id="loud")
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_gigabyte_of_output_needs_no_memory_of_the_supervisor() -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY, HERE], capture_output=True, text=True, check=True)
+    little, much = map(int, done.stdout.split())
+    assert much - little < 10 * 1024  # KiB
 
 
 PROGRAM = """
