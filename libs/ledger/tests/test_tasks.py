@@ -139,6 +139,32 @@ def test_a_drain_that_read_the_shards_before_a_reopening_is_refused(new: Callabl
     assert tasks.run.moves > before.moves, "a drain has the value that it read in its condition"
 
 
+def test_a_late_success_that_read_the_run_before_its_drain_changes_the_sums_of_the_drain(
+    new: Callable[[int], Tasks], dynamodb: DynamoDBClient
+) -> None:
+    tasks = new(4)
+    failed, *others = tasks.split()
+    tasks.fail([failed])
+    (failed,) = (task for task in tasks.all() if task.index == failed.index)
+    with before_request(dynamodb, 1, lambda: tasks.complete(others)):  # requests: the read of the run, the end
+        tasks.complete([failed])
+    run = tasks.run
+    assert run.drained_at is not None
+    assert (run.chunks_completed, run.chunks_failed) == (N, 0)
+
+
+@SHARDS
+def test_a_task_that_a_recovery_reopens_waits_no_longer_for_its_site(
+    new: Callable[[int], Tasks], shard_count: int
+) -> None:
+    tasks = new(shard_count)
+    started = tasks.ledger.start_tasks(tasks.opened, tasks.split())
+    given = [GivenBackTask(task, "503", not_before="2999-01-01T00:00:00.000Z") for task in started]
+    tasks.fail(tasks.ledger.give_back_tasks(tasks.opened, given))
+    tasks.ledger.reopen_tasks(tasks.run, tasks.all(), "recovery")
+    assert {(task.status, task.not_before) for task in tasks.all()} == {("PENDING", None)}
+
+
 @SHARDS
 def test_every_attempt_at_a_task_is_added_to_the_runs_costs(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)

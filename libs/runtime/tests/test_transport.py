@@ -158,12 +158,14 @@ def test_messages_are_sent_back_unchanged_in_order_and_in_batches_that_sqs_accep
 
 def test_a_message_keeps_its_history_when_it_becomes_a_dead_letter() -> None:
     aws = Recording()
-    attributes = {"attempt": "3", "recovery": "op/m-1", "error": "old", "other": "x"}
+    first = "2026-03-01T12:00:00.000Z"
+    attributes = {"attempt": "3", "recovery": "op/m-1", "first_sent": first, "error": "old", "other": "x"}
     delivery = Delivery("prismline-test-split", "m", "h", "body", 1, attributes=attributes)
     make_transport(aws).dead_letter(delivery, {"error": "new"})
     ((sent,),) = aws.batches
     values = {name: value["StringValue"] for name, value in sent["MessageAttributes"].items()}
-    assert values == {"error": "new", "source_queue": "prismline-test-split", "attempt": "3", "recovery": "op/m-1"}
+    history = {"attempt": "3", "recovery": "op/m-1", "first_sent": first}
+    assert values == {"error": "new", "source_queue": "prismline-test-split", **history}
 
 
 def test_a_dead_letter_of_a_runs_own_queue_goes_to_the_shared_one_and_back_to_its_queue() -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from api_world import Api, ApiWorld, urls
 
+from prismline_api import open_jobs
 from prismline_contracts.commands import Queue
 from prismline_contracts.tasks import UrlsManifest
 
@@ -78,6 +79,21 @@ def test_a_closed_job_is_ingested_from_its_batches(world: ApiWorld, acme: Api, j
     lines = [json.loads(line) for key in keys for line in world.deps.bucket.read(key).splitlines()]
     assert [line["url"] for line in lines] == urls(20)
     assert "closed" in acme.post(f"/jobs/{job_id}/tasks", {"urls": urls(1)}, expect=409)["detail"]
+
+
+def test_a_batch_that_arrives_during_the_close_belongs_to_the_job(
+    world: ApiWorld, acme: Api, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme.post(f"/jobs/{job_id}/tasks", {"urls": urls(2)})
+    arriving = [urls(3, 2)]
+
+    def arrive(name: str, **_: str) -> None:
+        if name == "api.close_manifest_written" and arriving:
+            acme.post(f"/jobs/{job_id}/tasks", {"urls": arriving.pop()})
+
+    monkeypatch.setattr(open_jobs, "fault_point", arrive)
+    acme.post(f"/jobs/{job_id}/close", expect=202)
+    assert [manifest.batches and manifest.batches.count for manifest in ingested(world)] == [5]
 
 
 def test_a_job_that_was_never_open_cannot_be_closed(acme: Api) -> None:

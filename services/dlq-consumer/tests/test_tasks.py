@@ -17,7 +17,7 @@ from prismline_contracts.deadletters import DeadLetterRecord, DeadlettersRecover
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, TaskResult, shard_of
-from prismline_dlq_consumer import recovery
+from prismline_dlq_consumer import healing, recovery
 from prismline_dlq_consumer.sweeper import Tally, sweep
 from prismline_ledger import GivenBackTask, NewRun, TaskEnding
 from prismline_ledger.testing import ingest_run
@@ -171,6 +171,22 @@ def test_a_task_is_not_given_up_while_its_last_attempt_may_be_under_way(world: D
     assert len(left) == 1
     assert statuses(world, run) == ["IN_PROGRESS"]
     assert sent(world) == []
+
+
+def test_a_message_is_judged_again_if_a_worker_begins_one_of_its_tasks_while_they_are_given_up(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, give_up = task_run(world, 2), healing.give_up_tasks
+    attempt(world, run, 0, 1, times=5, ago=86_400.0, dead=False)
+
+    def begin_first(*arguments: Any) -> None:
+        attempt(world, run, 0, dead=True)
+        give_up(*arguments)
+
+    monkeypatch.setattr(healing, "give_up_tasks", begin_first)
+    world.send("tasks-dlq", message(run, tasks(world, run)))
+    assert len(world.handle("tasks-dlq") or ()) == 1, "the message is left"
+    assert statuses(world, run) == ["IN_PROGRESS", "FAILED"]
 
 
 def test_a_message_that_can_never_work_fails_all_its_tasks_that_have_not_ended(world: DlqConsumerWorld) -> None:

@@ -19,7 +19,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from export_world import EXPORT_ID, RUN_ID, ExportWorld, body_of
 
-from prismline_contracts.base import chunk_id
+from prismline_contracts.base import chunk_id, timestamp
 from prismline_contracts.captions import caption_key
 from prismline_contracts.decomposition import MetadataKey, arrow_schema
 from prismline_contracts.events import ExportRequested
@@ -30,6 +30,7 @@ from prismline_exporter import exporting, objects, parquet_file, zip_archive
 from prismline_exporter.exports import LeaseLostError
 from prismline_ledger import NewChunk, Outcome, Started
 from prismline_ledger.testing import split_run
+from prismline_localstack.testing import drained
 from prismline_localstack.waiting import wait_until
 
 pytestmark = pytest.mark.emulator
@@ -176,6 +177,18 @@ def test_an_export_that_takes_longer_than_an_invocation_sends_itself_a_message(w
     files, _ = world.archive()
     assert len(files) == sum(body is not None for body in bodies)
     assert len(world.said()) == 1
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_an_export_that_continues_is_not_given_up_for_its_age(world: ExportWorld) -> None:
+    world.run_of_tasks(BODIES[:50])
+    world.request()
+    requested = timestamp()
+    assert world.handle(seconds=0.0) == []
+    (again,) = drained(
+        world.sqs, world.sqs.get_queue_url(QueueName=f"prismline-{world.environment}-exports")["QueueUrl"]
+    )
+    assert again["time"] > requested, "the age of a message is counted from its time"
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -14,8 +14,10 @@ from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.items import RunItem
 from prismline_coordination import Lease, Leases, Server
 from prismline_ledger import Ledger, waiting_for
+from prismline_ledger.testing import Clock
 from prismline_localstack.testing import ValkeyServer
 from prismline_runtime import Work
+from prismline_worker.pacing import renewed
 from prismline_worker.run_queues import RunQueues, queues_of
 
 pytestmark = pytest.mark.emulator
@@ -115,6 +117,17 @@ def test_the_slot_of_a_long_chunk_is_renewed(
     monkeypatch.setattr(world.fitter, "fit", take_long)
     assert world.process(FIRST, max_concurrency=1)
     assert world.chunk(FIRST).status == "COMPLETED"
+
+
+def test_slots_are_lost_once_valkey_has_been_down_for_as_long_as_a_lease(valkey_server: ValkeyServer) -> None:
+    clock = Clock()
+    leases = Leases(Server.at(valkey_server.url), clock=clock.monotonic)
+    held = take_slot(leases)
+    valkey_server.kill()
+    clock.advance(20)
+    assert renewed(leases, held) == held
+    clock.advance(10)
+    assert renewed(leases, held) == []
 
 
 def wait_and_take(world: WorkerWorld) -> list[tuple[str, dict[str, str]]]:

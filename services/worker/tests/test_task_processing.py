@@ -143,6 +143,26 @@ def test_a_retry_after_of_a_site_is_obeyed_and_uses_up_no_attempt(world: TasksWo
     assert world.site.counts["/busy/1/3/1"] == 2
 
 
+def test_tasks_that_a_recovery_reopens_during_their_attempt_are_sent_again(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt's error is from before the recovery, so it is not recorded."""
+    ids = world.open_run(["/status/404", "/page/1"])
+
+    def reopen(name: str, **_: str) -> None:
+        if name == "tasks.worked":
+            world.ledger.reopen_tasks(world.run, world.tasks(ids), "recovery")
+
+    with monkeypatch.context() as recovering:
+        recovering.setattr(task_processing, "fault_point", reopen)
+        assert world.process(ids)
+    assert world.statuses(ids) == ["IN_PROGRESS", "COMPLETED"]
+    (again,) = world.take()
+    assert again.task_ids == ids[:1]
+    assert world.process(again.task_ids)
+    assert world.statuses(ids) == ["FAILED", "COMPLETED"]
+
+
 def test_a_task_that_has_to_wait_is_sent_again_without_an_attempt(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1"])
     (task,) = world.ledger.start_tasks(world.run, world.tasks(ids))
