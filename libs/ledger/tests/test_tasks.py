@@ -165,6 +165,15 @@ def test_a_task_that_a_recovery_reopens_waits_no_longer_for_its_site(
     assert {(task.status, task.not_before) for task in tasks.all()} == {("PENDING", None)}
 
 
+def test_a_run_that_has_ended_gets_no_queue(new: Callable[[int], Tasks]) -> None:
+    """An ingestion that hangs may come late. Nobody would delete the queue."""
+    tasks = new(4)
+    tasks.complete(tasks.split())
+    assert tasks.ledger.record_end(tasks.run, "completed")
+    assert tasks.ledger.note_task_queue(tasks.opened, "queue").task_queue is None
+    assert tasks.run.task_queue is None
+
+
 @SHARDS
 def test_every_attempt_at_a_task_is_added_to_the_runs_costs(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)

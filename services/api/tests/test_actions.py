@@ -75,6 +75,18 @@ class TestRerun:
         assert rerun is not None
         assert (rerun.run_id, rerun.only) == (job["run"]["run_id"], "all")
 
+    def test_all_tasks_are_run_again_only_once_all_of_them_are_known(self, world: ApiWorld, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job(2) | {"async": True}, expect=202)
+        path, ledger = f"/jobs/{job['job_id']}/rerun", world.deps.ledger
+        assert "Not all tasks" in acme.post(path, {}, expect=409)["detail"]
+        run = world.open_run(job)
+        ledger.add_tasks(run, 0, ["https://example.org/0"])
+        assert "Not all tasks" in acme.post(path, {}, expect=409)["detail"]
+        ledger.add_tasks(run, 1, ["https://example.org/1"])
+        ledger.set_task_total(run.run_id, [2])
+        ledger.latch(run.run_id)
+        acme.post(path, {}, expect=202)
+
     def test_a_rerun_has_no_deadline_because_the_jobs_was_for_the_first_run(self, world: ApiWorld, acme: Api) -> None:
         job = acme.post("/jobs", urls_job(1, deadline_at="2999-01-01T00:00:00Z"))
         acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=202)

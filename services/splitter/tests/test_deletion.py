@@ -133,6 +133,15 @@ def test_a_deletion_waits_for_an_hour_at_most(world: SplitterWorld) -> None:
     assert world.ledger.get_run("run-1") is None
 
 
+def test_the_run_of_an_open_job_is_deleted_at_once(world: SplitterWorld, sends: Callable[[], list[int]]) -> None:
+    """Nobody has announced it yet, so the status service could not cancel it."""
+    ingest_run(world.ledger, "run-1", ["https://example.org/"], latch=False, manifest_key=None)
+    assert delete(world)
+    assert world.ledger.get_run("run-1") is None
+    assert world.events("run.cancel.requested") == []
+    assert sends() == [900], "the second pass"
+
+
 def test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime(
     jobs: SplitterWorld, sends: Callable[[], list[int]]
 ) -> None:

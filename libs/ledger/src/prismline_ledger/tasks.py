@@ -160,8 +160,12 @@ class Tasks(Splitting):
         return self._update_run(run, change)
 
     def note_task_queue(self, run: RunItem, queue: str) -> RunItem:
-        """Record the full name of the run's own queue, unless it has one. Return the current run."""
-        change = Change(defaults={"task_queue": queue}, condition=Attr("PK").exists())
+        """Record the full name of the run's own queue, unless it has one or has ended. Return the current run.
+
+        The queue of a run that has ended is deleted already, and nobody would delete another one.
+        """
+        going = Attr("PK").exists() & Attr("ended_at").not_exists()
+        change = Change(defaults={"task_queue": queue}, condition=going)
         return self._update_run(run, change) or self.run(run.run_id)
 
     def forget_task_queue(self, run: RunItem) -> None:

@@ -145,10 +145,18 @@ def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> Non
     source = _source(request, job)
     if source not in job.run_ids:
         raise not_found(f"run {source} of job {job.job_id}")
-    if request.only == "all":
+    if request.only == "all" and job.workload != "urls":
         _check_sources_again(job, deps)
         return
     run = deps.ledger.get_run(source)
+    if request.only == "all":
+        if run is None or run.latched_at is None:  # the rerun would miss the tasks that are written later
+            raise conflict(
+                "run-not-split",
+                "Not all tasks of the run are written yet. Wait until they are, then run it again. If the run was"
+                " cancelled before, submit the list again.",
+            )
+        return
     if _in_its_run(request, job):
         if run is None or deps.ledger.counts(run).failed == 0:
             raise conflict("nothing-failed", "No chunk of the run has failed, so there is nothing to run again.")
@@ -195,8 +203,6 @@ def _check_sources_again(job: JobItem, deps: Dependencies) -> None:
 
     An earlier release accepted sources in the folders of other tenants.
     """
-    if job.workload == "urls":
-        return
     manifest = _first_manifest(job, deps)
     assert isinstance(manifest, SpectraManifest | CaptionsManifest), "MANIFESTS has these for the other workloads"
     own_uploads = upload_key(job.tenant, "")

@@ -40,7 +40,10 @@ def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependenc
     """Cancel the job's runs, and delete them when they have ended. A redelivery deletes what is left."""
     deadline = message.delivery.deadline(MARGIN_SECONDS)
     runs = deps.ledger.find_runs(request.run_ids)
-    going = [run_id for run_id in request.run_ids if run_id in runs and runs[run_id].ended_at is None]
+    unknown = [run_id for run_id, run in runs.items() if _is_unannounced(run)]
+    for run_id in unknown:
+        deps.ledger.stop_run(run_id, "cancelled")
+    going = [run_id for run_id, run in runs.items() if run.ended_at is None and run_id not in unknown]
     for run_id in going:
         _cancel(run_id, message, deps)
     fault_point("delete.cancelled", job_id=request.job_id)
@@ -61,6 +64,11 @@ def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependenc
     if message.delivery.attributes.get("attempt") is None:
         again = (message.envelope.to_json(), {"attempt": "2"})
         deps.transport.send_back(Queue.SPLIT, [again], delay_seconds=SECOND_PASS_SECONDS)
+
+
+def _is_unannounced(run: RunItem) -> bool:
+    """Whether no status service knows the run: that of an open job is announced when the job is closed."""
+    return run.unit == "task" and run.manifest_key is None and run.ended_at is None
 
 
 def _cancel(run_id: str, message: Message, deps: Dependencies) -> None:

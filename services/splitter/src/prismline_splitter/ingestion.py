@@ -109,6 +109,8 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
     elif run.checkpoint is None and source.estimate() > deps.own_queue_tasks:
         run = ledger.note_task_queue(run, deps.run_queues.ensure(run.run_id))
         fault_point("ingest.queue_created", run_id=run.run_id)
+        if _over(run):
+            return run
     for block in source.blocks(checkpoint.cursor, checkpoint.next_index, size):
         added = ledger.add_tasks(run, block.first_index, block.sources)
         fault_point("ingest.tasks_written", run_id=run.run_id)
