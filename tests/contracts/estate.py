@@ -7,7 +7,6 @@ passes only when no service has anything to do. So a scene always has the same c
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -130,7 +129,6 @@ class Estate:
         world.import_services()
         estate = cls()
         aws: Any = estate.aws
-        vars(aws.s3).update(_multipart_uploads(aws.s3, estate.hub))
         aws.s3.meta = SimpleNamespace(endpoint_url="https://s3.test")
         aws.s3.generate_presigned_url = lambda *_, **__: "https://s3.test/link"
         boto3 = SimpleNamespace(client=lambda name, **_: getattr(aws, name, None))
@@ -233,37 +231,3 @@ class Estate:
                 if message["MessageId"] not in left:
                     self.aws.sqs.delete_message(QueueUrl=queue.url, ReceiptHandle=message["ReceiptHandle"])
         return found
-
-
-def _multipart_uploads(s3: Any, hub: Hub) -> dict[str, Callable[..., dict[str, Any]]]:
-    """S3's multipart operations, which the simulation does not have. Parts are kept until the upload completes."""
-    parts: dict[str, dict[int, bytes]] = {}
-    numbers = itertools.count()
-
-    def create(*, ContentType: str = "", **_: Any) -> dict[str, Any]:  # noqa: N803  boto3's parameter names
-        upload_id = f"upload-{next(numbers)}"
-        parts[upload_id] = {}
-        return {"UploadId": upload_id}
-
-    def upload(*, UploadId: str, PartNumber: int, Body: Any, **_: Any) -> dict[str, Any]:  # noqa: N803
-        parts[UploadId][PartNumber] = bytes(Body)
-        return {"ETag": f'"part-{PartNumber}"'}
-
-    def complete(*, Bucket: str, Key: str, UploadId: str, **_: Any) -> dict[str, Any]:  # noqa: N803
-        content = parts.pop(UploadId)
-        answer: dict[str, Any] = s3.put_object(
-            Bucket=Bucket, Key=Key, Body=b"".join(content[n] for n in sorted(content))
-        )
-        return answer
-
-    def abort(*, UploadId: str, **_: Any) -> dict[str, Any]:  # noqa: N803
-        parts.pop(UploadId)
-        return {}
-
-    operations = {"create": create, "complete": complete, "abort": abort}
-    gated = {f"{name}_multipart_upload": operation for name, operation in operations.items()} | {"upload_part": upload}
-
-    def through_gate(name: str, operation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-        return lambda **given: hub.gate("s3", name, given, lambda: operation(**given))
-
-    return {name: through_gate(name, operation) for name, operation in gated.items()}

@@ -55,6 +55,14 @@ class Stream:
             return value
         return bool(self._replayed(2))
 
+    def decided(self, value: bool) -> bool:
+        """`value`, without a draw. A replay has what was recorded."""
+        if self._draw is not None:
+            if self._choices.recording:
+                self._note(int(value))
+            return value
+        return bool(self._replayed(2))
+
     def _note(self, value: int) -> None:
         if value:
             self._choices.made[self.name, self._count] = value

@@ -38,6 +38,8 @@ _THROTTLED = {
     "ec2": "RequestLimitExceeded",
     "sqs": "RequestThrottled",
 }
+#: Operations of DynamoDB that may leave some of their items unprocessed.
+_BATCHES_OF_ITEMS = frozenset({"batch_get_item", "batch_write_item"})
 #: Operations that change nothing, so that an error after them equals an error before them.
 _READS = frozenset({"get_item", "query", "batch_get_item", "get_object", "head_object", "list_objects_v2"})
 
@@ -193,7 +195,7 @@ class Faults:
                 raise unreachable(service, lost=True)
             case "throttle":
                 self._trace(process, service, operation, parameters, note)
-                return throttled(service, operation)
+                return throttled(service, operation, parameters)
             case "freeze":
                 self._trace(process, service, operation, parameters, note)
                 process.frozen = True
@@ -214,6 +216,8 @@ class Faults:
 
     def _partly(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Any:
         """The first half of a batch is accepted, the rest is refused."""
+        if operation in _BATCHES_OF_ITEMS:
+            return self._partly_processed(operation, parameters["RequestItems"])
         entries = list(parameters["Entries"])
         taken, refused = entries[: len(entries) // 2], entries[len(entries) // 2 :]
         answer: dict[str, Any] = {}
@@ -234,6 +238,23 @@ class Faults:
             for entry in refused
         ]
         return {**answer, "Failed": failed}
+
+    def _partly_processed(self, operation: str, request: Mapping[str, Any]) -> Any:
+        """The first half of the items of one table is processed, the rest is not."""
+        ((table, asked),) = request.items()
+        reads = operation == "batch_get_item"
+        items = list(asked["Keys"] if reads else asked)
+        taken, left = items[: len(items) // 2], items[len(items) // 2 :]
+        answer: dict[str, Any] = {"Responses": {}} if reads else {}
+        if taken:
+            process, self._scheduler.current = self._scheduler.current, None
+            try:
+                wanted = {table: {**asked, "Keys": taken} if reads else taken}
+                answer = getattr(self._aws.dynamodb, operation)(RequestItems=wanted)
+            finally:
+                self._scheduler.current = process
+        rest = {table: {**asked, "Keys": left} if reads else left}
+        return {**answer, ("UnprocessedKeys" if reads else "UnprocessedItems"): rest}
 
     # ---- SQS
 
@@ -348,6 +369,8 @@ def applies(kind: str, service: str, operation: str, parameters: Mapping[str, An
         case "broken stream":
             return operation == "get_object"
         case "partial":
+            if operation in _BATCHES_OF_ITEMS:
+                return True
             return (
                 operation in {"send_message_batch", "put_events", "delete_message_batch"}
                 and len(parameters["Entries"]) > 0
@@ -367,10 +390,14 @@ def unreachable(service: str, *, lost: bool = False) -> Exception:
     return EndpointConnectionError(endpoint_url=f"https://{service}.simulated")
 
 
-def throttled(service: str, operation: str) -> Any:
-    """The answer or the error of a throttled request."""
+def throttled(service: str, operation: str, parameters: Mapping[str, Any]) -> Any:
+    """The answer or the error of a throttled request. A transaction of several items is cancelled with a reason."""
     if service == "model":
         return httpx.Response(429, headers={"retry-after": "5"})
+    if operation == "transact_write_items" and len(parameters["TransactItems"]) > 1:
+        reasons = [{"Code": "None"} for _ in parameters["TransactItems"]]
+        reasons[-1] = {"Code": "ThrottlingError", "Message": "Throughput exceeds the current capacity of your table"}
+        raise _client_error("TransactionCanceledException", operation, CancellationReasons=reasons)
     raise _client_error(_THROTTLED.get(service, "ThrottlingException"), operation)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from prismline_cli.recovering import load_operation
 from prismline_cli.runs import load_run
 from prismline_contracts.commands import dead_letter_queue_name
-from tests.simulation.plan import DAY, SERVICES
+from tests.simulation.list_promises import list_complaints
+from tests.simulation.plan import DAY, LIST_SERVICES, SERVICES
 from tests.simulation.processes import declared_services
 from tests.simulation.safety import index_of, unfitted
 from tests.simulation.workloads import read_output
@@ -20,18 +22,17 @@ if TYPE_CHECKING:
 
 #: Virtual seconds after the last fault within which everything has to have ended.
 PATIENCE = 1.5 * DAY
-#: The packages of the services whose processes the simulation runs.
-_SIMULATED = {declared_services()[name].package for name in SERVICES}
-#: Queues whose messages are not checked: the next sweep replaces a lost one, and the services that read the other
-#: queues are not part of the simulation.
-_IGNORED = tuple(
-    name
-    for queue in (
-        "sweeps",
-        *(queue for each in declared_services().values() if each.package not in _SIMULATED for queue in each.queues),
-    )
-    for name in (queue, dead_letter_queue_name(queue))
-)
+
+
+@cache
+def _ignored(*, lists: bool) -> tuple[str, ...]:
+    """Ends of the names of queues that are not checked.
+
+    The next sweep replaces the lost message of a sweep, and some services are not part of the schedule.
+    """
+    running = {declared_services()[name].package for name in (*SERVICES, *(LIST_SERVICES if lists else ()))}
+    others = (queue for each in declared_services().values() if each.package not in running for queue in each.queues)
+    return tuple(name for queue in ("sweeps", *others) for name in (queue, dead_letter_queue_name(queue)))
 
 
 def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
@@ -40,7 +41,7 @@ def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
     for submission in users.submissions:
         yield from _run_complaints(submission, world, users, safety)
     for name, queue in world.aws.queues.items():
-        if queue.messages and not name.endswith(_IGNORED):
+        if queue.messages and not name.endswith(_ignored(lists=bool(world.plan.lists))):
             yield f"{name} holds {len(queue.messages)} messages"
     for arn, execution in world.aws.executions.items():
         if execution.status == "RUNNING":
@@ -51,6 +52,7 @@ def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
             yield f"{operation_id} is {operation.status if operation else 'unknown'}"
         elif operation_id not in safety.recovered:
             yield f"{operation_id} is done, but that was not announced"
+    yield from list_complaints(world, users, safety)
     for submission in users.submissions:
         view = load_run(connection, submission.run_id)
         if view is None or not view.ended:

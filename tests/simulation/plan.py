@@ -47,6 +47,14 @@ FAULTS = (
 #: Queues whose messages may be lost at any moment, because another process sends each of them again.
 LOSABLE = ("chunks", "chunks-dlq", "refits", "refits-dlq", "status", "status-dlq")
 SERVICES = ("splitter", "worker", "slow-lane", "status", "dlq-consumer", "recovery", "sweeper")
+#: The services that run only if somebody submits lists of URLs.
+LIST_SERVICES = ("fetcher", "exporter", "webhooks")
+#: The services that faults may strike in such a schedule. The api is one of them: its requests are cut off.
+STRUCK_BY_LISTS = ("api", "splitter", "fetcher", "status", "dlq-consumer", "recovery", "sweeper", "exporter")
+#: Queues of lists whose messages may be lost, because the sweeper sends the tasks again.
+LOSABLE_TASKS = ("tasks", "tasks-dlq")
+#: Every fourth seed has lists. No draw decides that, so that the other seeds mean what they meant without lists.
+LISTS_EVERY, LISTS_LAST = 4, 3
 
 
 @dataclass(frozen=True)
@@ -95,10 +103,55 @@ class RunPlan:
 
 
 @dataclass(frozen=True)
+class ListPlan:
+    """One list of URLs that somebody submits to the api. Times are seconds after the beginning."""
+
+    at: float = 0.0
+    #: `inline`: the api writes the tasks; `manifest`: the splitter takes them from the request; `upload`: from an
+    #: uploaded list; `open`: from batches.
+    how: str = "inline"
+    #: Tasks of the list, or of each batch.
+    tasks: int = 2
+    #: Indices of URLs that no site has, and of URLs whose site answers only the third request.
+    gone: tuple[int, ...] = ()
+    flaky: tuple[int, ...] = ()
+    #: Whether the request has an Idempotency-Key, so that the client repeats it until it is answered.
+    keyed: bool = True
+    #: When batches of an open job are sent, and when it is closed.
+    batches: tuple[float, ...] = ()
+    close_at: float | None = None
+    cancel_at: float | None = None
+    #: When a person makes the cancelled run continue.
+    go_on_at: float | None = None
+    export_at: float | None = None
+    rerun_at: float | None = None
+    rerun_only: str = "all"
+    #: When a person has the failed tasks of the run tried again.
+    retry_at: float | None = None
+    delete_at: float | None = None
+    #: Whether the job has a target for its webhook.
+    webhook: bool = False
+    tolerated_percent: float = 0.0
+
+    @property
+    def moments(self) -> tuple[float, ...]:
+        """The moments of all actions."""
+        chosen = (self.close_at, self.cancel_at, self.go_on_at, self.export_at, self.rerun_at, self.retry_at)
+        return (self.at, *self.batches, *(each for each in (*chosen, self.delete_at) if each is not None))
+
+
+@dataclass(frozen=True)
 class Plan:
     """A schedule's plan."""
 
     runs: tuple[RunPlan, ...] = (RunPlan(),)
+    lists: tuple[ListPlan, ...] = ()
+    fetchers: int = 1
+    exporters: int = 1
+    #: Moments at which the queues of all runs are deleted, with their messages.
+    queue_losses: tuple[float, ...] = ()
+    #: Seconds for which a read of DynamoDB that is not consistent misses a write.
+    read_lag: float = 0.0
     workers: int = 1
     splitters: int = 1
     status_services: int = 1
@@ -168,13 +221,15 @@ class Plan:
         for run in self.runs:
             moments += [each for each in (run.cancel_at, run.go_on_at, run.cancel_again_at) if each is not None]
         moments += [run.at for run in self.runs]
+        moments += [moment for each in self.lists for moment in each.moments]
+        moments += [*self.queue_losses]
         moments += [*self.recoveries, *self.redrives]
         return max(moments)
 
     @property
     def loses_messages(self) -> bool:
         """Whether unacknowledged messages may be lost, or moved by a person without an archived record."""
-        return bool(self.purges or self.redrives) or self.retention is not None
+        return bool(self.purges or self.redrives or self.queue_losses) or self.retention is not None
 
     def with_faults(self, rate: float, most: int, seconds: float) -> Plan:
         """This plan with at least so many faults, for at least so long, of its own kinds if it has any."""
@@ -231,6 +286,10 @@ def draw_plan(choices: Choices, focus: str | None = None) -> Plan:
     drawn = draw.one_of(tuple(weight for _, weight in FOCUSES.values()))
     plan = _anything(draw)
     focused, _ = FOCUSES[focus or list(FOCUSES)[drawn]]
+    listing = _Drawing(choices.stream("lists"))
+    has_lists = (choices.seed or 0) % LISTS_EVERY == LISTS_LAST
+    if focused is _lists or (focus is None and listing.stream.decided(has_lists)):
+        return _lists(listing, plan)
     plan = focused(draw, plan)
     return replace(plan, runs=tuple(_second_thoughts(_Drawing(choices.stream("thoughts")), run) for run in plan.runs))
 
@@ -458,6 +517,55 @@ def _away(draw: _Drawing, plan: Plan) -> Plan:
     return replace(plan, pauses=pauses)
 
 
+def _lists(draw: _Drawing, plan: Plan) -> Plan:
+    """People submit lists of URLs, close, cancel, continue, export, run again and delete them."""
+    lists = tuple(_list(draw, first=number == 0) for number in range(1 + draw.one_of((4, 1))))
+    return replace(
+        plan,
+        runs=plan.runs if draw.rarely(0.1) else (),
+        lists=lists,
+        gpu=(),
+        fetchers=1 + draw.one_of((3, 3, 1)),
+        exporters=1 + draw.one_of((4, 1)),
+        queue_losses=(draw.moment(),) if draw.rarely(0.15) else (),
+        read_lag=(0.0, 2.0)[draw.one_of((1, 1))],
+        purges=((draw.any_of(LOSABLE_TASKS), draw.moment()),) if draw.rarely(0.1) else (),
+        struck=(draw.any_of(STRUCK_BY_LISTS),) if draw.rarely(0.4) else (),
+        deploys=tuple((draw.any_of((*SERVICES, *LIST_SERVICES)), draw.moment()) for _ in range(draw.one_of((6, 2, 1)))),
+    )
+
+
+def _list(draw: _Drawing, *, first: bool) -> ListPlan:
+    how = ("inline", "manifest", "upload", "open")[draw.one_of((3, 3, 2, 3))]
+    at, n = 0.0 if first else draw.moment(), draw.any_of((1, 2, 3, 5, 9))
+    batches = tuple(at + draw.moment() for _ in range(1 + draw.one_of((3, 2, 1)))) if how == "open" else ()
+    total = n * max(1, len(batches))
+
+    def later(probability: float) -> float | None:
+        return at + draw.moment() + draw.moment() if draw.rarely(probability) else None
+
+    cancel_at = later(0.15)
+    return ListPlan(
+        at=at,
+        how=how,
+        tasks=n,
+        gone=tuple(index for index in range(total) if draw.rarely(0.15)) if draw.rarely(0.4) else (),
+        flaky=tuple(index for index in range(total) if draw.rarely(0.2)) if draw.rarely(0.4) else (),
+        keyed=draw.rarely(0.8),
+        batches=batches,
+        close_at=max(batches) + draw.moment() if batches else None,
+        cancel_at=cancel_at,
+        go_on_at=cancel_at + 1.0 + draw.moment() if cancel_at is not None and draw.rarely(0.4) else None,
+        export_at=later(0.3),
+        rerun_at=later(0.2),
+        rerun_only=("all", "failed")[draw.one_of((1, 1))],
+        delete_at=later(0.15),
+        webhook=draw.rarely(0.4),
+        tolerated_percent=(0.0, 40.0, 100.0)[draw.one_of((3, 1, 2))],
+        retry_at=later(0.2),
+    )
+
+
 #: The focuses of plans and their probabilities. A schedule of a day costs as much as a hundred others, so it is rare
 #: here; `--focus day` searches only such schedules.
 FOCUSES: dict[str, tuple[Callable[[_Drawing, Plan], Plan], float]] = {
@@ -473,4 +581,5 @@ FOCUSES: dict[str, tuple[Callable[[_Drawing, Plan], Plan], float]] = {
     "lost": (_lost, 2.0),
     "day": (_day, 0.05),
     "away": (_away, 2.0),
+    "lists": (_lists, 0.0),  # LISTS_EVERY says which seeds have it
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,6 +47,8 @@ class Service:
     handler: str
     queues: tuple[str, ...]
     batch_size: int
+    #: Whether it also polls the queues of single runs.
+    more_queues: bool = False
 
     @property
     def package(self) -> str:
@@ -61,7 +64,11 @@ def declared_services() -> Mapping[str, Service]:
         for table in tomllib.loads(path.read_text()).get("tool", {}).get("prismline", {}).get("processes", []):
             if "handler" in table:
                 found[table["name"]] = Service(
-                    table["name"], table["handler"], tuple(polled_queues(table["queues"])), table.get("batch_size", 10)
+                    table["name"],
+                    table["handler"],
+                    tuple(polled_queues(table["queues"])),
+                    table.get("batch_size", 10),
+                    more_queues="more_queues" in table,
                 )
     return found
 
@@ -99,6 +106,9 @@ class Consumer:
         #: When the renewal thread extends the visibility timeout of the messages in work.
         self.renews_at: float | None = None
         self._restarts = world.choices.stream(f"{name}/restart")
+        self._polls_run_queues = service.more_queues
+        #: Whether it behaves like a Lambda function. No function polls queues that no template declares.
+        self._is_function = world.plan.functions and not service.more_queues
 
     # ---- life
 
@@ -136,7 +146,7 @@ class Consumer:
     def _serve(self, process: Process) -> None:
         handler: Handler | None = None
         receives = self._scheduler.choices.stream(f"{self.name}/receive")
-        hidden: dict[str, Any] = {} if self._world.plan.functions else {"VisibilityTimeout": VISIBILITY_SECONDS}
+        hidden: dict[str, Any] = {} if self._is_function else {"VisibilityTimeout": VISIBILITY_SECONDS}
         failures = 0
         while True:
             due = self._await_message(process)
@@ -166,7 +176,7 @@ class Consumer:
         scheduler, next_visible = self._scheduler, self._world.next_visible
         while True:
             due, earliest = [], float("inf")
-            for queue in self.queues:
+            for queue in (*self.queues, *self._world.run_queues()) if self._polls_run_queues else self.queues:
                 if queue.messages and (moment := next_visible(queue)) is not None:
                     if moment <= scheduler.time:
                         due.append(queue)
@@ -192,7 +202,7 @@ class Consumer:
             self._scheduler.wake_at(self.process, moment)
 
     def _invoke(self, process: Process, handler: Handler, queue: Any, messages: list[Mapping[str, Any]]) -> None:
-        scheduler, functions = self._scheduler, self._world.plan.functions
+        scheduler, functions = self._scheduler, self._is_function
         self._in_flight = [message["ReceiptHandle"] for message in messages]
         self._invocation += 1
         seconds = self._world.timeout(queue) if functions else INVOCATION_SECONDS
@@ -243,7 +253,8 @@ class Consumer:
         ]
         current, self._scheduler.current = self._scheduler.current, None
         try:
-            self._world.aws.sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+            with suppress(ClientError):  # the queue of a run may be gone
+                self._world.aws.sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
         finally:
             self._scheduler.current = current
 
@@ -260,6 +271,8 @@ def consumers(world: World) -> Iterator[Consumer]:
         "recovery": plan.dead_letter_consumers,
         "sweeper": plan.sweepers,
     }
+    if plan.lists:
+        counts |= {"fetcher": plan.fetchers, "exporter": plan.exporters, "webhooks": 1}
     for name, count in counts.items():
         service = declared_services()[name]
         for number in range(1, count + 1):

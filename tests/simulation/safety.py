@@ -100,13 +100,15 @@ class Safety:
         for change in changes:
             if change.table == self._world.states_table:
                 self._state(change.before, change.after)
+            if change.table != self._world.runs_table:
                 continue
             run_id, sort = change.key
             if sort.startswith("CHUNK#"):
                 self._chunk(run_id, change.before, change.after)
             if sort == "RUN":
                 self._run_item(run_id, change.before, change.after)
-            if sort == "RUN" or sort.startswith("CHUNK#"):
+            is_run = sort == "RUN" and (change.after or change.before)["unit"] == "chunk"
+            if is_run or sort.startswith("CHUNK#"):
                 runs.add(run_id)
         for run_id in runs:
             self._run(run_id)
@@ -155,7 +157,7 @@ class Safety:
         if after.get("started_at") != before.get("started_at") and began != 1:
             self._wrong("attempts count attempts", f"an attempt at {name} began and was not counted")
         if began:
-            self._wanted(name, after)
+            self.wanted(name, after)
         if began and not after.get("first_started_at"):
             self._wrong("attempts count attempts", f"the beginning of the first attempt at {name} is not recorded")
         ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
@@ -165,12 +167,12 @@ class Safety:
         if first and after.get("first_started_at") != first:
             self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
 
-    def _wanted(self, name: str, chunk: Item) -> None:
+    def wanted(self, name: str, chunk: Item) -> None:
         """No process works on a stopped run for long."""
-        run = self._world.aws.tables[self._world.runs_table].get(chunk["PK"], "RUN") or {}
-        if self._ago(run.get("cancelled_at")) > LONGEST_RIPPLE_SECONDS:
+        run = self._world.aws.tables[self._world.runs_table].get(chunk["PK"].partition("#")[0], "RUN") or {}
+        if self.ago(run.get("cancelled_at")) > LONGEST_RIPPLE_SECONDS:
             self._wrong(
-                "a stopped run rests", f"an attempt at {name} began {self._ago(run['cancelled_at']):.0f} s later"
+                "a stopped run rests", f"an attempt at {name} began {self.ago(run['cancelled_at']):.0f} s later"
             )
 
     def _failed(self, run_id: str, name: str, before: Item, chunk: Item) -> None:
@@ -184,17 +186,17 @@ class Safety:
         if submission is not None and index_of(chunk, submission) in submission.plan.bad:
             return
         used = chunk.get("attempts", 0) - chunk.get("interruptions", 0)
-        tried = self._ago(chunk.get("first_started_at"))
+        tried = self.ago(chunk.get("first_started_at"))
         if used < ATTEMPTS or tried < PATIENCE_SECONDS or self._world.faults.harm < ATTEMPTS:
             self._wrong(
                 "failed only for a reason",
                 f"{name} is FAILED after {used} attempts in {tried:.0f} s and {self._world.faults.harm} faults that"
                 f" could have cost one, although it can be processed: {error}",
             )
-        if before.get("status") == "IN_PROGRESS" and self._ago(chunk.get("started_at")) < LONGEST_ATTEMPT_SECONDS:
+        if before.get("status") == "IN_PROGRESS" and self.ago(chunk.get("started_at")) < LONGEST_ATTEMPT_SECONDS:
             self._wrong("failed only for a reason", f"{name} was given up while a worker may process it: {error}")
 
-    def _ago(self, moment: str | None) -> float:
+    def ago(self, moment: str | None) -> float:
         """Seconds since a timestamp; 0 if there is none."""
         return self._world.scheduler.time - datetime.fromisoformat(moment).timestamp() if moment else 0.0
 
@@ -257,7 +259,9 @@ class Safety:
     def _run_item(self, run_id: str, before: Item | None, after: Item | None) -> None:
         """An attribute of a run's item changes only for a reason."""
         if after is None:
-            self._wrong("items stay", f"the item of run {run_id} was deleted")
+            job = self._users.lists.job_of(run_id)
+            if job is None or not job.deleted:
+                self._wrong("items stay", f"the item of run {run_id} was deleted")
             return
         was, name = before or {}, self._name(run_id)
         for attribute in FINAL:
@@ -324,6 +328,9 @@ class Safety:
         if run_id in self.went_on and run_id not in self._users.cancelled_again:
             self._wrong("who wishes it goes on", f"{name} went on and was stopped again, but no user requested that")
         status = (self._world.aws.tables[self._world.states_table].get(run_id) or {}).get("status")
+        job = self._users.lists.job_of(run_id)
+        if job is not None and job.deleted:
+            return  # a deletion also stops runs that the status service does not know yet
         if status != "cancelled":  # nothing would undo that stop
             self._wrong("stopped as it is told", f"{name} was stopped as cancelled, but is {status}")
 
@@ -494,7 +501,9 @@ class Safety:
 
     def _name(self, run_id: str) -> str:
         submission = self._submissions.get(run_id)
-        return f"run {submission.number}" if submission else f"run {run_id}"
+        if submission is not None:
+            return f"run {submission.number}"
+        return self._world.trace.names.get(run_id) or f"run {run_id}"
 
     def _wrong(self, check: str, message: str) -> None:
         self._world.found(check, message)

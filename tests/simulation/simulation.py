@@ -9,6 +9,7 @@ from itertools import islice
 
 from tests.simulation.choices import Choices, Record
 from tests.simulation.coverage import Coverage, Watcher
+from tests.simulation.list_promises import ListSafety
 from tests.simulation.liveness import PATIENCE, complaints
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.safety import Safety
@@ -66,6 +67,8 @@ def simulate(
             watcher = world.scheduler.adversary = Watcher(world)
             users = Users(world)
             safety = Safety(world, users)
+            if chosen.lists:
+                ListSafety(world, users, safety)
             script = Script(world, users, watcher) if chosen.script else None
             if script is not None:
                 world.scheduler.adversary = script

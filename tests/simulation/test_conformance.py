@@ -1081,6 +1081,31 @@ def test_a_queue_that_does_not_exist(backend: Backend) -> None:
     assert refusal(backend.sqs.send_message, QueueUrl=f"{url}-none", MessageBody="a") == code
 
 
+def test_a_deleted_queue_loses_its_messages(backend: Backend) -> None:
+    code, tags = "AWS.SimpleQueueService.NonExistentQueue", {"prismline:run": "run-1"}
+    url = backend.sqs.create_queue(QueueName=backend.unique, tags=tags)["QueueUrl"]
+    assert backend.sqs.list_queue_tags(QueueUrl=url)["Tags"] == tags
+    assert "Tags" not in backend.sqs.list_queue_tags(QueueUrl=backend.queue("-other"))
+    backend.sqs.send_message(QueueUrl=url, MessageBody="a")
+    backend.sqs.delete_queue(QueueUrl=url)
+    assert refusal(backend.sqs.receive_message, QueueUrl=url) == code
+    assert refusal(backend.sqs.list_queue_tags, QueueUrl=url) == code
+    assert refusal(backend.sqs.delete_queue, QueueUrl=url) == code
+
+
+def test_the_name_of_a_deleted_queue_is_refused_for_a_minute() -> None:
+    """The emulator takes it at once."""
+    backend = Fake()
+    url = backend.queue()
+    backend.sqs.send_message(QueueUrl=url, MessageBody="a")
+    backend.sqs.delete_queue(QueueUrl=url)
+    backend.wait(59.0)
+    code = "AWS.SimpleQueueService.QueueDeletedRecently"
+    assert refusal(backend.sqs.create_queue, QueueName=backend.unique) == code
+    backend.wait(2.0)
+    assert backend.receive(backend.queue()) == []
+
+
 def test_batches(backend: Backend) -> None:
     url = backend.queue()
     entries = [{"Id": str(number), "MessageBody": f"body {number}"} for number in range(10)]
@@ -1222,6 +1247,28 @@ def test_a_range_of_an_object(backend: Backend, bucket: str, range_: str, conten
     backend.s3.put_object(Bucket=bucket, Key="a", Body=b"0123456789")
     answer = backend.s3.get_object(Bucket=bucket, Key="a", Range=range_)
     assert (answer["Body"].read(), answer["ContentRange"], answer["ContentLength"]) == (content, said, len(content))
+
+
+def test_an_object_in_parts(backend: Backend, bucket: str) -> None:
+    named = {"Bucket": bucket, "Key": "a/b.zip"}
+    upload = backend.s3.create_multipart_upload(**named, ContentType="application/zip")["UploadId"]
+    bodies = [b"a" * 5 * 2**20, b"b"]
+    parts = [
+        {
+            "PartNumber": number,
+            "ETag": backend.s3.upload_part(**named, UploadId=upload, PartNumber=number, Body=body)["ETag"],
+        }
+        for number, body in enumerate(bodies, 1)
+    ]
+    assert status_of(backend.s3.head_object, **named) == ("404", 404)
+    done = backend.s3.complete_multipart_upload(**named, UploadId=upload, MultipartUpload={"Parts": parts})
+    found = backend.s3.get_object(**named)
+    assert (found["Body"].read(), found["ETag"]) == (b"".join(bodies), done["ETag"])
+    assert done["ETag"].endswith('-2"')
+    gone = backend.s3.create_multipart_upload(**named, ContentType="application/zip")["UploadId"]
+    backend.s3.abort_multipart_upload(**named, UploadId=gone)
+    complete = {**named, "UploadId": gone, "MultipartUpload": {"Parts": parts}}
+    assert status_of(backend.s3.complete_multipart_upload, **complete) == ("NoSuchUpload", 404)
 
 
 def test_a_range_of_one_version_of_an_object(backend: Backend, bucket: str) -> None:

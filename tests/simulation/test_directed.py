@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.plan import HOUR, MINUTE, Outage, Plan, RunPlan
+from tests.simulation.choices import Record
+from tests.simulation.plan import HOUR, MINUTE, ListPlan, Outage, Plan, RunPlan
 from tests.simulation.scripts import SCRIPTS
 from tests.simulation.simulation import simulate
 
@@ -50,3 +51,26 @@ def test_two_submissions_of_one_session_are_each_captioned_from_their_own_frames
     captions = RunPlan(workload="captions", same_name=True)
     later = RunPlan(workload="captions", same_name=True, at=10)
     assert_kept(Plan(runs=(captions, later), gpu=((0.0, "down"), (HOUR, "up"))))
+
+
+def test_a_rerun_that_is_requested_while_its_run_is_written_has_all_tasks_or_is_refused() -> None:
+    for moment in (0.1, 0.2, 0.3):
+        assert_kept(Plan(runs=(), lists=(ListPlan(how="manifest", tasks=9, rerun_at=moment),)))
+
+
+def test_an_open_job_is_deleted_although_nobody_has_announced_its_run() -> None:
+    """A cancellation of that run would be tried for three days."""
+    assert_kept(Plan(runs=(), lists=(ListPlan(how="open", batches=(3.0,), close_at=50.0, delete_at=27.0),)))
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["repeated", "not repeated"])
+def test_a_short_list_whose_request_is_cut_off_at_any_write_is_processed(keyed: bool) -> None:
+    """A job that was written ends, also if its client cannot repeat the request and never hears of it."""
+    plan = Plan(runs=(), lists=(ListPlan(keyed=keyed),), faults=(("crash after", 0.5),), most_faults=1, struck=("api",))
+    cut_off = 0
+    for number in range(15):
+        record: Record = {("client-1/fault", number): 1}
+        result = simulate(plan=plan, record=record)
+        assert result.finding is None, f"call {number}: {result.finding}"
+        cut_off += sum(result.struck.values())
+    assert cut_off >= 5

@@ -6,6 +6,7 @@ It also tests the simulation itself: one seed is one schedule, and a planted bug
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,9 +18,21 @@ from boto3.dynamodb.conditions import Attr
 
 from prismline_dlq_consumer import decisions, sweep_decisions
 from prismline_ledger import attempts, attempts_used
+from tests.simulation.aws.loader import blueprint
 from tests.simulation.choices import Choices
 from tests.simulation.exhaustive import TWO_BY_TWO, explore, replay
-from tests.simulation.plan import DAY, DEPENDENCIES, Outage, Plan, RunPlan, draw_plan
+from tests.simulation.plan import (
+    DAY,
+    DEPENDENCIES,
+    LIST_SERVICES,
+    SERVICES,
+    ListPlan,
+    Outage,
+    Plan,
+    RunPlan,
+    draw_plan,
+)
+from tests.simulation.processes import declared_services
 from tests.simulation.seeds import ONCE_FAILED
 from tests.simulation.shrink import shrink
 from tests.simulation.simulation import Result, simulate
@@ -27,6 +40,8 @@ from tests.simulation.simulation import Result, simulate
 ROOT = Path(__file__).parents[2]
 #: The first seed of every test run, and the number of seeds.
 FIRST, SCHEDULES, BATCH = 1_000_000, 300, 50
+#: Calls of every process that waits for messages.
+POLLING = frozenset({"receive_message", "delete_message_batch"})
 #: Seconds after the submission at which a dependency goes down: during the split, and while workers process chunks.
 MOMENTS = {"spectra": 0.06, "captions": 0.4}
 
@@ -56,6 +71,47 @@ def test_schedules_keep_every_promise(first: int) -> None:
 @pytest.mark.slow
 def test_what_once_failed_keeps_every_promise() -> None:
     assert_nothing_found(sorted(ONCE_FAILED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 100, BATCH))
+def test_schedules_with_lists_keep_every_promise(first: int) -> None:
+    found = {}
+    for seed in range(first, first + BATCH):
+        if (finding := simulate(seed, focus="lists").finding) is not None:
+            found[f"python -m tests.simulation --focus lists --seed {seed}"] = str(finding)
+    assert not found
+
+
+# ---- what is simulated
+
+
+def test_the_queues_of_the_templates_are_read_except_for_those_of_alerts() -> None:
+    simulated = {queue for name in (*SERVICES, *LIST_SERVICES) for queue in declared_services()[name].queues}
+    declared = {source.queue.removeprefix("prismline-sim-") for source in blueprint("sim").event_sources}
+    assert declared - simulated == {"alerts"}
+    assert simulated <= declared
+
+
+def test_every_simulated_service_acts_in_a_schedule() -> None:
+    """Each of them makes a call that is neither a receipt nor a deletion of messages, and no promise is broken."""
+    runs = (RunPlan(chunks=2, slow=(1,), bad=(0,), mended_at=100.0),)
+    long = ListPlan(how="manifest", tasks=9, export_at=60.0, webhook=True)
+    lists = (long, ListPlan(how="open", tasks=2, batches=(1.0,), close_at=2.0, delete_at=900.0))
+    result = simulate(plan=Plan(runs=runs, lists=lists, recoveries=(200.0,)), record={})
+    assert result.finding is None, str(result.finding)
+    acting = {service for service, _, operation in result.coverage.calls if operation not in POLLING}
+    assert acting >= {*SERVICES, *LIST_SERVICES, "api"}
+
+
+def test_short_lists_and_their_limits_make_long_ones() -> None:
+    """Nine tasks have three shards, several blocks, and a queue of their own, which is deleted at the end."""
+    result = simulate(plan=Plan(runs=(), lists=(ListPlan(how="manifest", tasks=9),)), record={}, trace=True)
+    assert result.finding is None, str(result.finding)
+    trace = result.trace.text()
+    assert all(text in trace for text in ("create_queue", "delete_queue", "list-1#0/", "list-1#1/", "list-1#2/"))
+    assert len(re.findall(r"splitter +dynamodb.update_item list-1/RUN SET #checkpoint", trace)) == 3
+    assert result.transitions["task", "IN_PROGRESS", "COMPLETED"] == 9
 
 
 # ---- outages

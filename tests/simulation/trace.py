@@ -76,8 +76,11 @@ def _dynamodb(operation: str, parameters: Mapping[str, Any]) -> str:
         writes = (next(iter(write.items())) for write in parameters["TransactItems"])
         return "; ".join(f"{kind} {_write(inner)}" for kind, inner in writes)
     if "RequestItems" in parameters:
-        keys = [_key(key) for request in parameters["RequestItems"].values() for key in request["Keys"]]
-        return ", ".join(sorted(keys))
+        requests = parameters["RequestItems"].values()
+        if operation == "batch_write_item":
+            contents = (next(iter(each.values())) for request in requests for each in request)
+            return ", ".join(_key(content.get("Key") or content["Item"]) for content in contents)
+        return ", ".join(sorted(_key(key) for request in requests for key in request["Keys"]))
     if operation == "query":
         return short(_values(parameters.get("ExpressionAttributeValues", {})))
     return _write(parameters)

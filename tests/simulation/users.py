@@ -20,6 +20,7 @@ from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunCancelRequested
 from prismline_contracts.manifest import run_id_of
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
+from tests.simulation.lists import ListUsers
 from tests.simulation.plan import RunPlan
 from tests.simulation.scheduler import START, Process
 from tests.simulation.workloads import cube_file, frames_folder
@@ -68,6 +69,8 @@ class Users:
         self.meddled: set[str] = set()
         #: The error that was put into a counter of a run, until a service corrects it.
         self.drifted: dict[tuple[str, str], int] = {}
+        #: The people who submit lists.
+        self.lists = ListUsers(world, self)
         #: Seconds from the last sweep to the next.
         self.sweep_seconds = world.plan.sweep_seconds
 
@@ -99,6 +102,7 @@ class Users:
             self._world.scheduler.at(START + moment, partial(self._purge, queue), "purge")
         for service, moment, seconds in plan.pauses:
             self._world.scheduler.at(START + moment, partial(self._pause, service, seconds), "pause")
+        self.lists.start()
         self._sweep_later()
 
     def _at(self, moment: float, name: str, act: Callable[[], None]) -> None:
@@ -147,12 +151,21 @@ class Users:
 
     def have_go_on(self, submission: Submission) -> None:
         """Request that a cancelled run continues, like `prismline retry --cancelled`."""
-        state = self._world.aws.tables[self._world.states_table].get(submission.run_id) or {}
-        run = self._world.aws.tables[self._world.runs_table].get(submission.run_id, "RUN") or {}
+        self.have_continue(submission.run_id)
+
+    def have_continue(self, run_id: str) -> None:
+        """Request that a cancelled run continues, if it is one."""
+        state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
         stopped = run.get("cancelled_at")
         if state.get("status") == "cancelled" and stopped:
-            self.wishes.add((submission.run_id, stopped))
-            self.operations.append(request_retry(self.connection, submission.run_id, cancelled_at=stopped))
+            self.wishes.add((run_id, stopped))
+            self.operations.append(request_retry(self.connection, run_id, cancelled_at=stopped))
+
+    def retry(self, run_id: str) -> None:
+        """Request that the failed work of a run is tried again, like `prismline retry`, if there is such a run."""
+        if self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") is not None:
+            self.operations.append(request_retry(self.connection, run_id))
 
     def recover(self) -> None:
         """Request the recovery of all dead letters, like `prismline deadletters recover`."""

@@ -22,7 +22,7 @@ import tenacity.nap
 import tenacity.wait
 
 from prismline_contracts import base
-from prismline_runtime import telemetry
+from prismline_runtime import dynamodb, telemetry
 from tests.simulation import quick
 from tests.simulation.choices import ChosenRandom
 from tests.simulation.scheduler import START, Scheduler
@@ -108,6 +108,10 @@ class Done:
             raise self._error
         return self._value
 
+    def cancel(self) -> bool:
+        """False: the call has been made."""
+        return False
+
 
 class InlineExecutor:
     """A ThreadPoolExecutor that runs each call immediately."""
@@ -133,6 +137,11 @@ class InlineExecutor:
 
     def shutdown(self, *_: Any, **__: Any) -> None:
         """Do nothing: all calls are finished."""
+
+
+def _one_after_the_other(call: Callable[[Any], Any], arguments: Iterable[Any], _at_a_time: int = 1) -> list[Any]:
+    """`side_by_side` without threads."""
+    return [call(argument) for argument in arguments]
 
 
 class NoMetrics:
@@ -203,8 +212,10 @@ def replacements() -> list[tuple[Any, str, Any]]:
     stand_ins: dict[int, Any] = {
         id(time): _clock,
         id(uuid): _uuid,
+        id(uuid.uuid4): uuid4,
         id(random): _random,
         id(concurrent.futures.ThreadPoolExecutor): InlineExecutor,
+        id(dynamodb.side_by_side): _one_after_the_other,
         **quick.STAND_INS,
     }
     found: list[tuple[Any, str, Any]] = []

@@ -19,14 +19,18 @@ import httpx
 from pydantic_settings import BaseSettings
 
 from prismline_cli.connection import Connection
+from prismline_contracts.commands import RUN_QUEUE_TAG, Queue, queue_name, run_queue_prefix
+from prismline_contracts.items import OPEN_RUNS
 from prismline_coordination import server
 from prismline_ledger import Ledger
 from prismline_runtime import Transport, clients, storage, transport
+from prismline_worker.run_queues import queues_of
 from tests.simulation.aws.ec2 import Instance
 from tests.simulation.aws.loader import blueprint
 from tests.simulation.choices import Choices
 from tests.simulation.faults import Faults
-from tests.simulation.plan import LOSABLE, SERVICES, Plan
+from tests.simulation.lists import StandInPoster, StandInUrls
+from tests.simulation.plan import LIST_SERVICES, LOSABLE, SERVICES, Plan
 from tests.simulation.processes import Consumer, Handler, consumers, declared_services
 from tests.simulation.scheduler import START, Process, Scheduler, StoppedError
 from tests.simulation.trace import Trace
@@ -44,6 +48,23 @@ ENVIRONMENT = "sim"
 #: The id of the GPU instance, and the parameter that holds it.
 INSTANCE = "i-0123456789abcdef0"
 GPU_PARAMETER = f"/prismline/{ENVIRONMENT}/resources/gpu/instance_id"
+#: Settings of services that make a few tasks a long list with several shards, blocks, messages and pages.
+SMALL_SETTINGS = {"own_queue_tasks": 4, "slice_seconds": 0.05, "export_part_bytes": 400}
+#: The same for constants: module, name, value.
+SMALL_LIMITS = (
+    ("prismline_splitter.ingestion", "TASKS_OF_ONE_SHARD", 3),
+    ("prismline_splitter.ingestion", "LEAST_BLOCK_TASKS", 2),
+    ("prismline_splitter.ingestion", "BLOCK_TASKS_PER_SHARD", 1),
+    ("prismline_splitter.ingestion", "MAX_SHARDS", 3),
+    ("prismline_splitter.ingestion", "MAX_TASKS_PER_MESSAGE", 2),
+    ("prismline_ledger.deleting", "MAX_SHARDS", 3),
+    ("prismline_api.submission", "TASKS_PER_MESSAGE", 2),
+    ("prismline_api.open_jobs", "SHARD_COUNT", 2),
+    ("prismline_dlq_consumer.sweeper", "MAX_TASKS_PER_MESSAGE", 2),
+    ("prismline_dlq_consumer.recovery", "RETRY_TASKS", 2),
+    ("prismline_exporter.exporting", "MIN_PART_BYTES", 100),
+    ("prismline_exporter.exporting", "TASKS_PER_PAGE", 2),
+)
 
 
 class Finding(Exception):  # noqa: N818
@@ -74,6 +95,8 @@ class World:
         self.scheduler.on_delivery = self.faults.deliver
         self.aws.stepfunctions.task_fault = self.faults.task
         self.aws.tables[self.runs_table].index_lag = plan.index_lag
+        for table in self.aws.tables.values():
+            table.read_lag = plan.read_lag
         self.processes: list[Process] = []
         self.consumers: list[Consumer] = []
         self._consumers_of: dict[str, list[Consumer]] = {}
@@ -83,6 +106,8 @@ class World:
         #: Called with each message just before it is deleted from a queue.
         self.on_acknowledged: Callable[[str, Any], None] = lambda _queue, _message: None
         self._watch_queues()
+        if plan.lists:
+            self.aws.on_commit.append(self._watch_runs)
         if plan.retention is not None:
             self._shorten_retention(plan.retention)
         if plan.count_lag:
@@ -98,6 +123,10 @@ class World:
     @property
     def runs_table(self) -> str:
         return f"prismline-{ENVIRONMENT}-runs"
+
+    @property
+    def jobs_table(self) -> str:
+        return f"prismline-{ENVIRONMENT}-jobs"
 
     @property
     def states_table(self) -> str:
@@ -176,6 +205,35 @@ class World:
         """Timeout of the Lambda function of a queue, in seconds."""
         return next(source.timeout for source in self.aws.event_sources if source.queue == queue.name)
 
+    @staticmethod
+    def settings_of(settings: type[BaseSettings]) -> BaseSettings:
+        """The settings of a service."""
+        return _settings(settings)()
+
+    # ---- queues of runs
+
+    @staticmethod
+    def is_run_queue(name: str) -> bool:
+        """Whether a queue with this full name belongs to one run."""
+        return name.startswith(run_queue_prefix(ENVIRONMENT)) and not name.endswith("-dlq")
+
+    def run_queues(self) -> list[Any]:
+        """The queues of runs that a worker polls now. The read of the open runs takes no time and does not fail."""
+        found = [queue for name, queue in self.aws.queues.items() if queue.messages and self.is_run_queue(name)]
+        if not found:
+            return []
+        aws: Any = self.aws
+        with self.looking():
+            runs = Ledger(aws.dynamodb, self.runs_table).find_runs(queue.tags[RUN_QUEUE_TAG] for queue in found)
+        polled = queues_of(run for run in runs.values() if run.model_dump().get("GSI2_PK") == OPEN_RUNS)
+        return [queue for queue in found if queue.name in polled]
+
+    def _watch_runs(self, changes: Sequence[Any]) -> None:
+        """After the change of a run, workers look again which queues they poll."""
+        if any(change.table == self.runs_table and change.key[1] == "RUN" for change in changes):
+            for name in [name for name in self.aws.queues if self.is_run_queue(name)]:
+                self.look_at(name)
+
     def _watch_queues(self) -> None:
         """Observe every deleted message, and every queue in which a message may have become visible."""
         sqs = self.aws.sqs
@@ -233,8 +291,9 @@ class World:
 
     def look_at(self, queue: str) -> None:
         """Wake the processes that wait for a message of a queue, if there is one."""
-        for consumer in self._consumers_of.get(queue, ()):
-            if consumer.looks_at is not None:
+        known = queue_name(ENVIRONMENT, Queue.TASKS) if self.is_run_queue(queue) else queue
+        for consumer in self._consumers_of.get(known, ()):
+            if consumer.looks_at is not None and queue in self.aws.queues:
                 consumer.look(self.aws.queues[queue])
 
     # ---- the model and the GPU
@@ -302,7 +361,7 @@ def import_services() -> None:
 @cache
 def _packages() -> list[str]:
     """The packages of the services that the simulation runs."""
-    return sorted({declared_services()[name].package for name in SERVICES})
+    return sorted({declared_services()[name].package for name in (*SERVICES, *LIST_SERVICES)})
 
 
 @cache
@@ -315,6 +374,8 @@ def _settings(settings: type[BaseSettings]) -> Callable[[], BaseSettings]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+    small = {name: value for name, value in SMALL_SETTINGS.items() if name in settings.model_fields}
+    made = made.model_copy(update=small)
     return lambda: made
 
 
@@ -366,8 +427,15 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     found.append((worker, "FitProcess", lambda _: StandInFitter))
     found.append((worker, "PresignedRanges", lambda _: lambda _: None))  # all calls go through the world's clients
     found.append((captions, "httpx", _Http))
+    found.append((import_module("prismline_worker.handler"), "UrlTasks", lambda _: StandInUrls))
+    found.append((import_module("prismline_webhooks.dependencies"), "Poster", lambda _: StandInPoster))
+    found += [(import_module(module), name, partial(_same, value)) for module, name, value in SMALL_LIMITS]
     found.append((storage, "PART_BYTES", lambda _: storage.PART_BYTES))
     return found
+
+
+def _same(value: Any, _: World) -> Any:
+    return value
 
 
 def _replacements(world: World) -> list[tuple[Any, str, Any]]:

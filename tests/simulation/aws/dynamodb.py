@@ -241,6 +241,10 @@ class Table:
         self.indexes = {index.name: index for index in indexes}
         #: Seconds until a write is visible in the indexes. 0: at once.
         self.index_lag = 0.0
+        #: Seconds until a write is visible to reads that are not consistent. 0: at once.
+        self.read_lag = 0.0
+        #: When each item was last written, and the version before, for these reads.
+        self._recent: dict[Key, tuple[float, Version | None]] = {}
         self.key_names = (hash_key,) if range_key is None else (hash_key, range_key)
         self._text_keys = all(types[name] == "S" for name in self.key_names)
         self._index_keys = frozenset(name for name in types if name not in self.key_names)
@@ -267,6 +271,14 @@ class Table:
     # ---- for the client
 
     def version(self, key: Key) -> Version | None:
+        return self.versions.get(key)
+
+    def version_for(self, key: Key, now: float, *, consistent: bool) -> Version | None:
+        """The version that a read sees. One that is not consistent misses the latest write for `read_lag` seconds."""
+        if not consistent and self.read_lag and key in self._recent:
+            written, before = self._recent[key]
+            if now - written < self.read_lag:
+                return before
         return self.versions.get(key)
 
     def key_of(self, given: Mapping[str, Any], *, exact: bool = True) -> Key:
@@ -328,6 +340,8 @@ class Table:
     def commit(self, key: Key, after: Version | None, now: float) -> Version | None:
         """Replace an item's version. Return the previous one."""
         before = self.versions.get(key)
+        if self.read_lag:
+            self._recent[key] = now, before
         partition_key, sort = key[0], key[-1]
         if after is None:
             if before is None:
@@ -454,7 +468,7 @@ class DynamoDB(Client):
             names = _names(ExpressionAttributeNames, {}, wanted)
         except ExpressionError as error:
             raise _invalid("GetItem", error) from None
-        version = table.version(key)
+        version = table.version_for(key, self._hub.now(), consistent=ConsistentRead)
         if version is None:
             return {}
         return {"Item": wanted.of(version.wire, names) if wanted else Shown(version)}
@@ -590,7 +604,9 @@ class DynamoDB(Client):
                 raise client_error(
                     "BatchGetItem", "ValidationException", "Provided list of item keys contains duplicates"
                 )
-            found = [version for key in keys if (version := table.version(key)) is not None]
+            consistent, now = bool(request.get("ConsistentRead")), self._hub.now()
+            versions = (table.version_for(key, now, consistent=consistent) for key in keys)
+            found = [version for version in versions if version is not None]
             responses[name] = [wanted.of(each.wire, names) if wanted else Shown(each) for each in found]
         return {"Responses": responses, "UnprocessedKeys": {}}
 
@@ -738,6 +754,9 @@ class DynamoDB(Client):
         except ExpressionError as error:
             raise _invalid("Query", error) from None
         entries = source.partition(comparable(values[keys.partition]))
+        if source is table and table.read_lag and not options.get("ConsistentRead"):
+            seen = ((place, table.version_for(place[1], self._hub.now(), consistent=False)) for place, _ in entries)
+            entries = [(place, version) for place, version in seen if version is not None]
         if keys.admits is not None:
             admits = keys.admits(values)
             entries = [entry for entry in entries if admits(entry[0][0])]

@@ -60,6 +60,16 @@ class Body(io.BytesIO):
             yield chunk
 
 
+@dataclass
+class Parts:
+    """An upload in parts."""
+
+    bucket: str
+    key: str
+    content_type: str
+    bodies: dict[int, bytes] = field(default_factory=dict)
+
+
 class S3(Client):
     """The part of boto3's S3 client that Prismline uses."""
 
@@ -72,6 +82,8 @@ class S3(Client):
         #: Keys whose next conditional write gets 409 ConditionalRequestConflict, like a write that races with another
         #: one.
         self.conflicts: set[str] = set()
+        #: Uploads in parts that are neither complete nor aborted, by id.
+        self.uploads: dict[str, Parts] = {}
 
     # ---- buckets
 
@@ -149,13 +161,14 @@ class S3(Client):
         metadata: Mapping[str, str] | None,
         content_type: str,
         reason: str,
+        *,
+        etag: str | None = None,
     ) -> Object:
         version_id = "null"
         if bucket.versioned:
             self._versions += 1
             version_id = f"version-{self._versions:08d}"
-        etag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
-        stored = Object(key, body, etag, self._hub.now(), version_id, dict(metadata or {}), content_type)
+        stored = Object(key, body, etag or _etag(body), self._hub.now(), version_id, dict(metadata or {}), content_type)
         bucket[key] = stored
         if bucket.versioned:
             bucket.versions.setdefault(key, []).append(stored)
@@ -273,6 +286,72 @@ class S3(Client):
         else:
             bucket[key] = current
 
+    # ---- tags, which have no effect here
+
+    @operation
+    def put_object_tagging(self, *, Bucket: str, Key: str, Tagging: Mapping[str, Any]) -> dict[str, Any]:
+        self._object("PutObjectTagging", Bucket, Key, None)
+        return {}
+
+    # ---- uploads in parts
+
+    @operation
+    def create_multipart_upload(self, *, Bucket: str, Key: str, ContentType: str, **others: Any) -> dict[str, Any]:
+        self._bucket("CreateMultipartUpload", Bucket)
+        self._versions += 1
+        upload_id = f"upload-{self._versions:08d}"
+        self.uploads[upload_id] = Parts(Bucket, Key, ContentType)
+        return {"Bucket": Bucket, "Key": Key, "UploadId": upload_id}
+
+    @operation
+    def upload_part(self, *, Bucket: str, Key: str, UploadId: str, PartNumber: int, Body: Any) -> dict[str, Any]:
+        body = bytes(Body)
+        self._parts("UploadPart", UploadId).bodies[PartNumber] = body
+        return {"ETag": _etag(body)}
+
+    @operation
+    def complete_multipart_upload(
+        self, *, Bucket: str, Key: str, UploadId: str, MultipartUpload: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        parts = self._parts("CompleteMultipartUpload", UploadId)
+        bodies = []
+        for part in MultipartUpload["Parts"]:
+            body = parts.bodies.get(part["PartNumber"])
+            if body is None or _etag(body).strip('"') != part["ETag"].strip('"'):
+                raise client_error(
+                    "CompleteMultipartUpload",
+                    "InvalidPart",
+                    "One or more of the specified parts could not be found.  The part may not have been uploaded, or "
+                    "the specified entity tag may not match the part's entity tag.",
+                )
+            bodies.append(body)
+        del self.uploads[UploadId]
+        bucket = self._bucket("CompleteMultipartUpload", Bucket)
+        digests = b"".join(hashlib.md5(body, usedforsecurity=False).digest() for body in bodies)
+        etag = f'{_etag(digests)[:-1]}-{len(bodies)}"'
+        stored = self._store(
+            bucket, Key, b"".join(bodies), None, parts.content_type, "CompleteMultipartUpload", etag=etag
+        )
+        return {"Bucket": Bucket, "Key": Key, "ETag": stored.etag}
+
+    @operation
+    def abort_multipart_upload(self, *, Bucket: str, Key: str, UploadId: str) -> dict[str, Any]:
+        self._parts("AbortMultipartUpload", UploadId)
+        del self.uploads[UploadId]
+        return {}
+
+    def _parts(self, operation_name: str, upload_id: str) -> Parts:
+        parts = self.uploads.get(upload_id)
+        if parts is None:
+            raise client_error(
+                operation_name,
+                "NoSuchUpload",
+                "The specified upload does not exist. The upload ID may be invalid, or the upload may have been "
+                "aborted or completed.",
+                status=404,
+            )
+        return parts
+
     # ---- listings
 
     @operation
@@ -361,6 +440,10 @@ class S3(Client):
         if version_id == "null" and not bucket.versioned and key in bucket:
             return bucket[key]
         raise client_error(operation_name, "NoSuchVersion", "The specified version does not exist.", status=404)
+
+
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
 
 
 def _new_bucket(name: str) -> Bucket:

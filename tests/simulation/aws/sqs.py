@@ -22,6 +22,8 @@ MAX_DELAY_SECONDS = 900
 MAX_BYTES = 2**20
 #: Most entries of one batch, and most messages of one receive.
 MAX_BATCH = 10
+#: Seconds for which a queue's name is refused after the queue was deleted.
+DELETED_SECONDS = 60
 #: The attributes of a queue that was created without attributes.
 DEFAULTS = {
     "VisibilityTimeout": "30",
@@ -79,6 +81,7 @@ class Queue:
     attributes: dict[str, str] = field(default_factory=dict)
     #: By message id. A duplicate has a different key here, but holds its message's id.
     messages: dict[str, Message] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arn = arn_of(self.name)
@@ -149,6 +152,8 @@ class SQS(Client):
         self.stale_receipts_count = False
         self._numbers = 0
         self._receipts = 0
+        #: When queues were deleted, by name.
+        self._deleted: dict[str, float] = {}
 
     # ---- queues
 
@@ -159,7 +164,13 @@ class SQS(Client):
         existing = self._queues.get(QueueName)
         wanted = dict(Attributes or {})
         if existing is None:
-            self._queues[QueueName] = Queue(QueueName, wanted)
+            if self._hub.now() - self._deleted.get(QueueName, float("-inf")) < DELETED_SECONDS:
+                raise client_error(
+                    "CreateQueue",
+                    "AWS.SimpleQueueService.QueueDeletedRecently",
+                    "You must wait 60 seconds after deleting a queue before you can create another with the same name.",
+                )
+            self._queues[QueueName] = Queue(QueueName, wanted, tags=dict(tags or {}))
         elif any(existing.attributes.get(name) != value for name, value in wanted.items()):
             raise client_error(
                 "CreateQueue", "QueueAlreadyExists", "A queue already exists with the same name and a different value"
@@ -168,8 +179,18 @@ class SQS(Client):
 
     @operation
     def delete_queue(self, *, QueueUrl: str) -> dict[str, Any]:
-        del self._queues[self._queue("DeleteQueue", QueueUrl).name]
+        self.remove(self._queue("DeleteQueue", QueueUrl).name)
         return {}
+
+    def remove(self, name: str) -> None:
+        """Delete a queue with its messages, without a gate: a person does that."""
+        del self._queues[name]
+        self._deleted[name] = self._hub.now()
+
+    @operation
+    def list_queue_tags(self, *, QueueUrl: str) -> dict[str, Any]:
+        tags = self._queue("ListQueueTags", QueueUrl).tags
+        return {"Tags": dict(tags)} if tags else {}
 
     @operation
     def get_queue_url(self, *, QueueName: str) -> dict[str, Any]:

@@ -20,8 +20,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.mutants.catalogue import MUTANTS, Mutant
-from tests.simulation.mutants.schedules import RANDOM, SCHEDULES
+from tests.simulation.mutants.catalogue import MUTANTS
+from tests.simulation.mutants.mutant import Mutant
+from tests.simulation.mutants.schedules import LISTS, RANDOM, SCHEDULES
 from tests.simulation.mutants.trees import HangError, Runner, Tree, preload
 from tests.simulation.scripts import SCRIPTS
 
@@ -29,6 +30,8 @@ README = Path(__file__).parent / "README.md"
 #: The heading of the part of the README that a whole run writes.
 HEADING = "## What was found"
 TABLE = ("| mutant | what it would do to a user | found by | in schedule, seed |", "| --- | --- | --- | --- |")
+#: What found a mutant that no schedule found.
+A_TEST = "a test"
 NOT_FOUND, EQUIVALENT = "**not found**", "equivalent"
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
@@ -57,9 +60,10 @@ class Verdict:
 def attempts(mutant: Mutant, directed: int, seeds: int) -> Iterator[tuple[str, int]]:
     """The schedules for a mutant, in order: seeds of the plans that it names, then random plans."""
     for name in mutant.schedules:
-        for seed in range(1 if SCHEDULES[name].script else directed):
+        scripted = name != LISTS and SCHEDULES[name].script
+        for seed in range(1 if scripted else directed):
             yield name, seed
-    for seed in range(seeds):
+    for seed in range(0 if mutant.tests else seeds):
         yield RANDOM, seed
 
 
@@ -82,6 +86,9 @@ def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int
                     return Verdict(mutant, done, seconds, schedule, seed, found["check"], found["message"])
                 if found is not None and found["check"] == "schedules end":
                     break
+        for test in mutant.tests:
+            if mutated.fails(test):
+                return Verdict(mutant, done, time.monotonic() - began, test, 0, A_TEST)
     finally:
         mutated.mend()
     return Verdict(mutant, done, time.monotonic() - began)
@@ -162,7 +169,8 @@ def row(verdict: Verdict) -> str:
     if verdict.schedule is None:
         why = f"{EQUIVALENT}: {mutant.equivalent}" if mutant.equivalent else NOT_FOUND
         return f"| {mutant.name} | {mutant.harm} | {why} | |"
-    where = verdict.schedule if verdict.schedule in SCRIPTS else f"{verdict.schedule}, {verdict.seed}"
+    alone = verdict.schedule in SCRIPTS or verdict.check == A_TEST
+    where = verdict.schedule.rpartition("/")[2] if alone else f"{verdict.schedule}, {verdict.seed}"
     return f"| {mutant.name} | {mutant.harm} | {verdict.check} | {where} |"
 
 

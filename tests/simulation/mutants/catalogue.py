@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tests.simulation.mutants.changes import Rewrite, Setting
+from tests.simulation.mutants.lists import LIST_MUTANTS
+from tests.simulation.mutants.mutant import Mutant
 
 MACHINE = "services/status/statemachine/run.asl.json"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A bug: a change in one function, or in the state machine."""
-
-    name: str
-    change: Rewrite | Setting
-    #: The effect on a user.
-    harm: str
-    #: Plans of `schedules.SCHEDULES` that are tried before random ones.
-    schedules: tuple[str, ...] = ()
-    #: Why no user and no check can tell the difference; None: the simulation has to find it.
-    equivalent: str | None = None
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -647,4 +633,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "A run whose execution is gone never ends.",
         ("a drained run loses its execution",),
     ),
+    # ---- lists
+    *LIST_MUTANTS,
 )

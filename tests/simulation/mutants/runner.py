@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.schedules import SCHEDULES
+from tests.simulation.mutants.schedules import LISTS, SCHEDULES
 from tests.simulation.simulation import simulate
 
 
@@ -10,6 +10,8 @@ def run(schedule: str, seed: int) -> dict[str, str] | None:
     """The finding of a schedule: the check and its message. None: there is no finding."""
     plan = SCHEDULES.get(schedule)
     # a script decides everything: nothing is random
-    scripted = plan is not None and plan.script
-    finding = (simulate(record={}, plan=plan) if scripted else simulate(seed, plan=plan)).finding
+    if plan is not None and plan.script:
+        finding = simulate(record={}, plan=plan).finding
+    else:
+        finding = simulate(seed, plan=plan, focus="lists" if schedule == LISTS else None).finding
     return None if finding is None else {"check": finding.check, "message": finding.message}

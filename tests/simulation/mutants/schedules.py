@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.simulation.plan import HOUR, MINUTE, Outage, Plan, RunPlan
+from tests.simulation.plan import HOUR, MINUTE, ListPlan, Outage, Plan, RunPlan
 from tests.simulation.scripts import SCRIPTS
 
 #: Random plans, as the search draws them.
 RANDOM = "random"
+#: Random plans with lists.
+LISTS = "lists"
 
 
 def _crashes(share: float) -> tuple[tuple[str, float], ...]:
@@ -246,5 +248,95 @@ SCHEDULES: Mapping[str, Plan] = {
         repeated=0.5,
         chaos_seconds=HOUR,
         patience=8 * HOUR,
+    ),
+    # ---- lists of URLs
+    "workers of a list die": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=5, flaky=(0, 3)),),
+        fetchers=2,
+        faults=_crashes(0.3),
+        most_faults=30,
+        struck=("fetcher",),
+        repeated=0.5,
+    ),
+    "workers of a list freeze": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=5, gone=(1,), flaky=(0, 3), retry_at=1000.0),),
+        fetchers=3,
+        faults=(("freeze", 0.2), ("error after", 0.1)),
+        most_faults=20,
+        struck=("fetcher",),
+        repeated=0.8,
+        chaos_seconds=3 * HOUR,
+    ),
+    "requests are cut off": Plan(
+        runs=(),
+        lists=(
+            ListPlan(tasks=3),
+            ListPlan(tasks=3, keyed=False),
+            ListPlan(how="open", tasks=2, batches=(0.5, 0.7, 1.0), close_at=1.0),
+        ),
+        faults=(("crash after", 0.1), ("error after", 0.1), ("crash before", 0.05)),
+        most_faults=8,
+        struck=("api",),
+    ),
+    "ingestions meet": Plan(
+        runs=(),
+        lists=(ListPlan(how="upload", tasks=9), ListPlan(how="manifest", tasks=9)),
+        splitters=3,
+        faults=(("crash after", 0.05), ("freeze", 0.05), ("error after", 0.05)),
+        most_faults=8,
+        struck=("splitter",),
+        repeated=0.8,
+    ),
+    "splitters of a list freeze": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=5),),
+        fetchers=3,
+        faults=(("freeze", 0.1),),
+        most_faults=6,
+        struck=("splitter",),
+    ),
+    "queues of runs are gone": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=9), ListPlan(how="manifest", tasks=2, at=5.0)),
+        faults=_crashes(0.05),
+        most_faults=4,
+        queue_losses=(0.3, 1.5),
+        sweep_seconds=60.0,
+    ),
+    "failed tasks are tried again": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=9, gone=(0, 1, 2, 3, 4, 5, 7), retry_at=20.0),),
+        fetchers=2,
+        network=1,
+        repeated=0.3,
+        recoveries=(60.0,),
+    ),
+    "a list is stopped and continues": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=9, cancel_at=0.3, go_on_at=30.0, webhook=True),),
+        fetchers=2,
+        network=1,
+    ),
+    "a list is deleted while it is written": Plan(
+        runs=(),
+        lists=(
+            ListPlan(how="manifest", tasks=9, export_at=0.4, delete_at=0.5),
+            ListPlan(how="open", tasks=2, batches=(0.1,), close_at=900.0, delete_at=1.0),
+        ),
+        splitters=2,
+        fetchers=2,
+        network=2,
+        faults=(("freeze", 0.04),),
+        most_faults=4,
+    ),
+    "reads are stale and batches partial": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=9, flaky=(2,), delete_at=300.0), ListPlan(tasks=3, gone=(1,))),
+        fetchers=2,
+        read_lag=5.0,
+        faults=(("partial", 0.3), ("throttle", 0.05)),
+        most_faults=40,
     ),
 }

@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.mutants.catalogue import MUTANTS, Mutant
-from tests.simulation.mutants.schedules import SCHEDULES
+from tests.simulation.mutants.catalogue import MUTANTS
+from tests.simulation.mutants.mutant import Mutant
+from tests.simulation.mutants.schedules import LISTS, SCHEDULES
 from tests.simulation.mutants.trees import ROOT
 
 
@@ -28,4 +29,5 @@ def test_mutants_say_what_they_are() -> None:
     assert len(MUTANTS) >= 40
     for mutant in MUTANTS:
         assert mutant.harm.endswith(".")
-        assert set(mutant.schedules) <= set(SCHEDULES)
+        assert set(mutant.schedules) <= {*SCHEDULES, LISTS}
+        assert all((ROOT / test.partition("::")[0]).is_file() for test in mutant.tests)

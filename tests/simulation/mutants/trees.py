@@ -6,13 +6,14 @@ import gc
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
-from tests.simulation.mutants.catalogue import Mutant
+from tests.simulation.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[3]
 #: The folders that the simulation runs, reads and consists of.
@@ -62,6 +63,16 @@ class Tree:
         path, text = mutant.change.apply(self.folder)
         self._before[path] = path.read_text()
         self._write(path, text)
+
+    def fails(self, test: str) -> bool:
+        """Whether a test of the checkout fails with the sources of this copy."""
+        sources = [str(path) for path in sorted(self.folder.glob("**/src")) if path.is_dir()]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources)}
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode not in {0, 1}:
+            raise ValueError(f"{test} cannot be run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.returncode == 1
 
     def mend(self) -> None:
         """Restore the original files."""

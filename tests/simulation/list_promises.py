@@ -1,0 +1,393 @@
+"""The promises about lists: after every write, and some time after the last fault."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from prismline_contracts.commands import RUN_QUEUE_TAG
+from prismline_contracts.jobs import export_key, job_key, job_run_key
+from prismline_contracts.prefixes import EXPORTS_PREFIX, JOBS_PREFIX, RESULTS_PREFIX
+from prismline_contracts.tasks import result_key
+from tests.simulation.lists import TENANT, ListJob, page_of
+from tests.simulation.safety import ATTEMPTS, CHUNK_TRANSITIONS, ENDED_CHUNK, PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from tests.simulation.safety import Safety
+    from tests.simulation.users import Users
+    from tests.simulation.world import World
+
+#: A task has the transitions of a chunk, and may be begun again while its worker may be dead.
+TASK_TRANSITIONS = CHUNK_TRANSITIONS
+#: Terminal statuses of a run.
+ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
+
+Item = Mapping[str, Any]
+
+
+class ListSafety:
+    """Watches the tasks of all runs and reports a broken promise when it happens."""
+
+    def __init__(self, world: World, users: Users, safety: Safety) -> None:
+        self._world = world
+        self._users = users
+        self._safety = safety
+        #: Tasks by status, counted from the written items, by partition.
+        self._counted: dict[str, Counter[str]] = defaultdict(Counter)
+        world.aws.on_commit.append(self._on_commit)
+        acknowledged = world.on_acknowledged
+
+        def watched(queue: str, message: Any) -> None:
+            acknowledged(queue, message)
+            self._on_delete(queue, message)
+
+        world.on_acknowledged = watched
+        remove = world.aws.sqs.remove
+
+        def removed(name: str) -> None:
+            self._on_removed(name)
+            remove(name)
+
+        vars(world.aws.sqs).update(remove=removed)
+
+    # ---- the table
+
+    def _on_commit(self, changes: list[Any]) -> None:
+        runs = set()
+        for change in changes:
+            if change.table != self._world.runs_table:
+                continue
+            partition, sort = change.key
+            if sort.startswith("TASK#"):
+                self._task(partition, change.before, change.after)
+            if sort.startswith("TASK#") or sort in {"SHARD", "RUN"}:
+                runs.add(partition.partition("#")[0])
+            if sort == "RUN" and change.before is not None and change.after is not None:
+                self._resent(change.before, change.after)
+            latches = sort == "RUN" and change.after is not None and change.after.get("latched_at")
+            if latches and not (change.before or {}).get("latched_at") and change.after["unit"] == "task":
+                self._latched(change.after)
+        for run_id in runs:
+            self._run(run_id)
+
+    def _task(self, partition: str, before: Item | None, after: Item | None) -> None:
+        run_id, counted = partition.partition("#")[0], self._counted[partition]
+        job = self._users.lists.job_of(run_id)
+        name = f"task {(after or before or {})['index']} of {self._world.trace.names.get(run_id, run_id)}"
+        was, now = before["status"] if before else None, after["status"] if after else None
+        if was is not None:
+            counted[was] -= 1
+        if now is None or after is None:
+            if job is None or not job.deleted:
+                self._wrong("items stay", f"{name} was deleted")
+            return
+        counted[now] += 1
+        if was != now:
+            self._safety.transitions["task", str(was), now] += 1
+            if (was, now) not in TASK_TRANSITIONS:
+                self._wrong("allowed transitions", f"{name} went from {was} to {now}")
+        if before is not None:
+            self._attempts(name, before, after)
+        if now == "FAILED" and was != "FAILED":
+            self._failed(name, after)
+        if now == "COMPLETED" and was != "COMPLETED":
+            self._completed(run_id, name, after)
+
+    def _attempts(self, name: str, before: Item, after: Item) -> None:
+        """An attempt is counted when it begins, an interruption when it ends; a recovery starts the counts again."""
+        began = after.get("attempts", 0) - before.get("attempts", 0)
+        cut_short = after.get("interruptions", 0) - before.get("interruptions", 0)
+        if before["status"] == "FAILED" and after["status"] == "PENDING":
+            if after.get("recovery") == before.get("recovery"):
+                self._wrong("allowed transitions", f"{name} went from FAILED to PENDING without a recovery")
+            left = {key for key in ("error", "first_started_at", "not_before", "completed_at") if after.get(key)}
+            if after.get("interruptions", 0) != after.get("attempts", 0) or left:
+                self._wrong("a recovery begins anew", f"{name} was reopened as {dict(after)}")
+            return
+        if began not in {0, 1} or (began and after["status"] != "IN_PROGRESS"):
+            self._wrong("attempts count attempts", f"attempts of {name} changed by {began} in {after['status']}")
+        if after.get("started_at") != before.get("started_at") and began != 1:
+            self._wrong("attempts count attempts", f"an attempt at {name} began and was not counted")
+        if began:
+            self._safety.wanted(name, after)
+        ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
+        if cut_short not in {0, 1} or (cut_short and not ended):
+            self._wrong("attempts count attempts", f"interruptions of {name} changed by {cut_short}")
+        first = before.get("first_started_at")
+        if first and after.get("first_started_at") != first:
+            self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
+
+    def _failed(self, name: str, task: Item) -> None:
+        """A task is FAILED because its site has no page, or after enough attempts and time."""
+        error = task.get("error")
+        if not error:
+            self._wrong("failed with a reason", f"{name} is FAILED without an error")
+        if "/gone/" in task["source"]:
+            return
+        used = task.get("attempts", 0) - task.get("interruptions", 0)
+        tried = self._safety.ago(task.get("first_started_at"))
+        if used < ATTEMPTS or tried < PATIENCE_SECONDS or self._world.faults.harm < ATTEMPTS:
+            self._wrong(
+                "failed only for a reason",
+                f"{name} is FAILED after {used} attempts in {tried:.0f} s and {self._world.faults.harm} faults that"
+                f" could have cost one, although its page exists: {error}",
+            )
+
+    def _completed(self, run_id: str, name: str, task: Item) -> None:
+        key = result_key(run_id, task["SK"].removeprefix("TASK#"))
+        found = self._world.aws.objects[self._world.bucket].get(key)
+        if found is None or found.body != page_of(task["source"]):
+            self._wrong("output before COMPLETED", f"{name} is COMPLETED, and its page is {found and found.body!r}")
+        if task.get("error"):
+            self._wrong("allowed transitions", f"{name} is COMPLETED and has an error: {task['error']}")
+
+    def _run(self, run_id: str) -> None:
+        """The counters of each shard, and the sums of a drained run, equal the items."""
+        table = self._world.aws.tables[self._world.runs_table]
+        run = table.get(run_id, "RUN")
+        job = self._users.lists.job_of(run_id)
+        if run is None or run["unit"] != "task" or (job is not None and job.deleted):
+            return
+        name, n_shards = self._world.trace.names.get(run_id, run_id), run["shard_count"]
+        partitions = [run_id] if n_shards == 1 else [f"{run_id}#{shard}" for shard in range(n_shards)]
+        sums, whole = Counter[str](), True
+        for partition in partitions:
+            counted = self._counted[partition]
+            sums.update(counted)
+            item = run if n_shards == 1 else table.get(partition, "SHARD") or {}
+            names = (
+                ("jobs_completed", "jobs_failed", "jobs_total") if n_shards == 1 else ("completed", "failed", "total")
+            )
+            completed, failed, total = (item.get(each) for each in names)
+            if (completed or 0, failed or 0) != (counted["COMPLETED"], counted["FAILED"]):
+                self._wrong(
+                    "counters equal items",
+                    f"{partition} of {name} counts {completed} + {failed}, but its items say {dict(+counted)}",
+                )
+            if total is not None and total != counted.total():
+                self._wrong("total equals items", f"{partition} of {name} has {dict(+counted)} and a total of {total}")
+            whole = whole and total is not None and (completed or 0) + (failed or 0) == total
+        if run.get("jobs_total") is not None and run["jobs_total"] != sums.total():
+            self._wrong("total equals items", f"{name} has {dict(+sums)} and a total of {run['jobs_total']}")
+        if run.get("latched_at") and run.get("jobs_total") is None:
+            self._wrong("latched with a total", f"{name} is latched without a total")
+        if run.get("drained_at"):
+            if not whole:
+                self._wrong("drained when all have ended", f"{name} is drained with {dict(+sums)}")
+            if (run.get("jobs_completed", 0), run.get("jobs_failed", 0)) != (sums["COMPLETED"], sums["FAILED"]):
+                self._wrong(
+                    "counters equal items",
+                    f"{name} drained with {run.get('jobs_completed')} + {run.get('jobs_failed')}, not {dict(+sums)}",
+                )
+
+    # ---- messages
+
+    def _resent(self, before: Item, after: Item) -> None:
+        """The sweeper sends tasks again only if something may have lost their messages."""
+        if after.get("task_resends", 0) <= before.get("task_resends", 0) or not after.get("latched_at"):
+            return
+        if self._world.plan.loses_messages or after.get("resumed_at") or after["PK"] in self._safety.went_on:
+            return
+        if any(task.get("recovery") for task in tasks_of(after, self._world)):
+            return  # a recovery that was interrupted after it reopened tasks sends them later
+        name = self._world.trace.names.get(after["PK"], after["PK"])
+        self._wrong("nothing is lost", f"the sweeper sent the tasks of {name} again, but nothing lost their messages")
+
+    def _on_removed(self, queue: str) -> None:
+        """A service deletes the queue of a run only after the run's end is recorded."""
+        if self._world.scheduler.current is None or not self._world.is_run_queue(queue):
+            return  # a person did that
+        run_id = self._world.aws.queues[queue].tags[RUN_QUEUE_TAG]
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN")
+        if run is not None and not run.get("ended_at"):
+            name = self._world.trace.names.get(run_id, run_id)
+            self._wrong("a queue outlives its run", f"the queue of {name} was deleted before its end was recorded")
+
+    def _latched(self, run: Item) -> None:
+        """Each task that has not ended has a message."""
+        job = self._users.lists.job_of(run["PK"])
+        if run.get("cancelled_at") or run.get("resumed_at") or self._world.plan.loses_messages:
+            return  # while the run was stopped, messages were acknowledged: the sweeper sends its tasks
+        if job is not None and job.deleted:
+            return
+        held = self._messages()
+        for task in tasks_of(run, self._world):
+            if task["status"] not in ENDED_CHUNK and not any(task["SK"][5:] in each.body for each in held):
+                name = self._world.trace.names.get(run["PK"], run["PK"])
+                self._wrong("sent before latched", f"{name} is latched, but task {task['index']} has no message")
+
+    def _messages(self) -> list[Any]:
+        """All messages that may name tasks."""
+        return [
+            message
+            for name, queue in self._world.aws.queues.items()
+            if name.endswith(("-tasks", "-tasks-dlq")) or self._world.is_run_queue(name)
+            for message in queue.messages.values()
+        ]
+
+    def _on_delete(self, queue: str, message: Any) -> None:
+        """The last message of a task is acknowledged only after the task has ended."""
+        if not (queue.endswith(("-tasks", "-tasks-dlq")) or self._world.is_run_queue(queue)):
+            return
+        data: Any = json.loads(message.body).get("data") or {}
+        run_id, table = data.get("run_id"), self._world.aws.tables[self._world.runs_table]
+        run = table.get(run_id, "RUN")
+        job = self._users.lists.job_of(run_id)
+        if run is None or run.get("cancelled_at") or run_id in self._safety.went_on or run.get("resumed_at"):
+            return  # a stopped run needs no message; when it is resumed, the sweeper sends all of its tasks
+        if self._world.plan.loses_messages or (job is not None and job.deleted):
+            return
+        held = [other.body for other in self._messages() if other is not message]
+        for task_id in data.get("task_ids", ()):
+            task = self.task(run, task_id)
+            if task is None or task["status"] in ENDED_CHUNK or any(task_id in body for body in held):
+                continue
+            if task.get("recovery") and task["status"] == "PENDING":
+                continue  # the message may be from before a recovery, which sends the task after it has reopened it
+            self._wrong(
+                "durable before acknowledged",
+                f"the last message of task {task['index']} of {self._world.trace.names.get(run_id, run_id)} was deleted"
+                f" while it is {task['status']}",
+            )
+
+    def task(self, run: Item, task_id: str) -> Item | None:
+        """A task's item."""
+        table, n_shards = self._world.aws.tables[self._world.runs_table], run["shard_count"]
+        partition = run["PK"] if n_shards == 1 else f"{run['PK']}#{int(task_id[:8], 16) % n_shards}"
+        item: Item | None = table.get(partition, f"TASK#{task_id}")
+        return item
+
+    def _wrong(self, check: str, message: str) -> None:
+        self._world.found(check, message)
+
+
+# ---- some time after the last fault
+
+
+def list_complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
+    """A sentence for each thing about lists that has not ended."""
+    for job in users.lists.jobs:
+        if job.deleted:
+            yield from _rests(job, world)
+            continue
+        if job.plan.keyed and not job.submitted:
+            yield f"list {job.number} was never accepted"
+        if job.job_id is None or world.aws.tables[world.jobs_table].get(*job_key(TENANT, job.job_id).values()) is None:
+            continue
+        if job.plan.how == "open" and not job.closed:
+            if job.plan.keyed:
+                yield f"list {job.number} was never closed"
+            continue
+        for run_id in (job.run_id, job.rerun):
+            if run_id is not None and (job.expected or run_id == job.rerun):
+                yield from _run_complaints(job, run_id, world, users, safety)
+        yield from _export_complaints(job, world)
+    yield from _unanswered(world)
+    for name in world.aws.queues:
+        if world.is_run_queue(name):
+            yield f"the queue {name} was not deleted"
+
+
+def _unanswered(world: World) -> Iterator[str]:
+    """A closed job that was written starts its runs, also if its client got no answer."""
+    for item in world.aws.tables[world.jobs_table].items():
+        if item["SK"] == "JOB" and item["state"] == "closed":
+            for run_id in item["run_ids"]:
+                state = world.aws.tables[world.states_table].get(run_id)
+                if state is None or state["status"] not in ENDED_RUN:
+                    yield f"run {run_id} of a job is {state['status'] if state else 'unknown'}"
+
+
+def _run_complaints(job: ListJob, run_id: str, world: World, users: Users, safety: Safety) -> Iterator[str]:
+    name = world.trace.names.get(run_id) or f"list {job.number}"
+    table = world.aws.tables[world.runs_table]
+    run, state = table.get(run_id, "RUN"), world.aws.tables[world.states_table].get(run_id)
+    if state is None:
+        yield f"{name} has no status"
+        return
+    status = state["status"]
+    if status not in ENDED_RUN:
+        yield f"{name} is {status}"
+    elif not safety.announced[run_id][f"run.{status}"]:
+        yield f"{name} is {status}, but that was not announced"
+    if status == "cancelled" and run_id not in users.cancelled:
+        yield f"{name} is cancelled, but no user requested that"
+    if job.plan.webhook and status in ENDED_RUN and run_id == job.run_id:
+        posted = [post for post in users.lists.posts if post["data"]["run_id"] == run_id]
+        if status not in {post["data"]["status"] for post in posted}:
+            yield f"{name} is {status}, but its target was not told"
+    if run is None:
+        if run_id not in users.cancelled:
+            yield f"{name} was never ingested; its status is {status}: {state.get('error_message')}"
+        return
+    stopped = run.get("cancelled_at") is not None
+    if (run_id, run.get("cancelled_at")) in users.wishes:
+        yield f"{name} is still stopped, but a user made it continue"
+    if stopped and run_id not in users.cancelled:
+        yield f"{name} was stopped, but no user requested that; it is {status}: {state.get('error_message')}"
+    if run.get("ended_status") != status or not run.get("ended_at"):
+        yield f"{name} is {status}, but its end in the ledger is {run.get('ended_status')}"
+    if run.get("GSI2_PK"):
+        yield f"the sweeper still checks {name}"
+    if run.get("task_queue"):
+        yield f"{name} still has its queue {run['task_queue']}"
+    if stopped:
+        return
+    tasks = tasks_of(run, world)
+    unended = sorted(task["index"] for task in tasks if task["status"] not in ENDED_CHUNK)
+    if unended:
+        yield f"tasks {unended} of {name} have not ended"
+    if run_id == job.run_id and sorted(task["source"] for task in tasks) != sorted(job.expected or ()):
+        yield f"{name} has {len(tasks)} tasks, but {len(job.expected or ())} were submitted"
+    if run_id == job.rerun and job.plan.rerun_only == "all":
+        first = [] if job.run_id is None else tasks_of(table.get(job.run_id, "RUN") or run, world)
+        if sorted(task["source"] for task in tasks) != sorted(task["source"] for task in first):
+            yield f"{name} has {len(tasks)} tasks, but the run that it repeats has {len(first)}"
+    failed = sum(task["status"] == "FAILED" for task in tasks)
+    tolerable = not tasks or 100 * failed / len(tasks) <= job.plan.tolerated_percent
+    if status in {"completed", "failed"} and (status == "completed") != tolerable:
+        yield f"{name} is {status} with {failed} of {len(tasks)} tasks failed: {state.get('error_message')}"
+
+
+def tasks_of(run: Item, world: World) -> list[Item]:
+    table, n_shards = world.aws.tables[world.runs_table], run["shard_count"]
+    partitions = [run["PK"]] if n_shards == 1 else [f"{run['PK']}#{shard}" for shard in range(n_shards)]
+    return [
+        version.plain
+        for partition in partitions
+        for (sort, _), version in table.partition(partition)
+        if sort.startswith("TASK#")
+    ]
+
+
+def _export_complaints(job: ListJob, world: World) -> Iterator[str]:
+    for run_id, export_id in job.exports:
+        item = world.aws.tables[world.jobs_table].get(*export_key(run_id, export_id).values())
+        if item is None or item["status"] not in {"COMPLETED", "FAILED"}:
+            yield f"the export of list {job.number} is {item['status'] if item else 'gone'}"
+        elif item["status"] == "COMPLETED" and item["key"] not in world.aws.objects[world.bucket]:
+            yield f"the export of list {job.number} is COMPLETED, but there is no object"
+        elif item["status"] == "FAILED" and "has not ended" not in item["error"]:
+            yield f"the export of list {job.number} failed: {item['error']}"
+
+
+def _rests(job: ListJob, world: World) -> Iterator[str]:
+    """What a deletion has left behind."""
+    ledger, jobs = world.aws.tables[world.runs_table], world.aws.tables[world.jobs_table]
+    if job.job_id is not None and jobs.get(*job_key(TENANT, job.job_id).values()) is not None:
+        yield f"the item of list {job.number} is not deleted"
+    for run_id in (job.run_id, job.rerun):
+        if run_id is None:
+            continue
+        rest = [key for key in ledger.versions if key[0].partition("#")[0] == run_id and key[1] != "STOP"]
+        if rest:
+            yield f"{len(rest)} items of list {job.number} are not deleted, for example {rest[0]}"
+        owner = job_run_key(run_id)["PK"]
+        if any(key[0] == owner for key in jobs.versions):
+            yield f"an item of the run of list {job.number} is not deleted"
+        prefixes = (f"{RESULTS_PREFIX}{run_id}/", f"{EXPORTS_PREFIX}{run_id}/", f"{JOBS_PREFIX}{job.job_id}/")
+        left = [key for key in world.aws.objects[world.bucket] if key.startswith(prefixes)]
+        if left:
+            yield f"{len(left)} objects of list {job.number} are not deleted, for example {left[0]}"
