@@ -19,7 +19,8 @@ import typer
 #: the module of its command, because the import of all takes several times as long as a command.
 COMMANDS = {
     "submit": ("submit",),
-    "runs": ("runs", "run", "watch", "cancel"),
+    "runs": ("runs", "run", "watch"),
+    "cancel": ("cancel",),
     "opening": ("open",),
     "chunks": ("chunks", "tasks", "stuck", "failures"),
     "retry": ("retry",),

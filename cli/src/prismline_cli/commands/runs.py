@@ -1,4 +1,4 @@
-"""`prismline runs | run | watch | cancel`: list runs, show and follow one, cancel it."""
+"""`prismline runs | run | watch`: list runs, show and follow one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import typer
 from prismline_cli.commands.options import AsJson, RunId, Survey
 from prismline_cli.connection import Connection
 from prismline_cli.finding import find_run
-from prismline_cli.output import console, fail, print_json
+from prismline_cli.output import console, print_json
 from prismline_cli.runs import list_runs
 from prismline_cli.tables import runs_table, show_run
 from prismline_cli.watching import watch as watch_run
-from prismline_contracts.base import timestamp
-from prismline_contracts.envelope import Envelope
-from prismline_contracts.events import RunCancelRequested
 
 
 def runs(
@@ -44,24 +41,7 @@ def watch(run_id: RunId, as_json: AsJson = False) -> None:
     show_run(view, as_json=as_json)
 
 
-def cancel(run_id: RunId, as_json: AsJson = False) -> None:
-    """Cancel a run. Chunks that have not started are skipped."""
-    connection = Connection.open()
-    view = find_run(connection, run_id)
-    if view.status in {"completed", "failed", "cancelled"} and not view.goes_on:
-        fail(f"Run {view.run_id} is {view.status} already.")
-    transport = connection.transport
-    seen = view.item.uncancelled_at if view.item and view.goes_on else None
-    request = RunCancelRequested(run_id=view.run_id, requested_at=timestamp(), uncancelled_at=seen)
-    traceparent = view.state.traceparent if view.state else None
-    transport.publish(Envelope.wrap(request, source=transport.source, traceparent=traceparent))
-    if as_json:
-        print_json({"run_id": view.run_id, "requested": "cancel"})
-    else:
-        console.print(f"Requested the cancellation of run {view.run_id}.")
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (runs, run, watch, cancel):
+    for command in (runs, run, watch):
         app.command()(command)
