@@ -566,6 +566,31 @@ def test_after_the_emulator_died_all_processes_listen_at_the_same_ports(system: 
     assert (after.endpoint, after.url("web")) == (before.endpoint, before.url("web"))
 
 
+def test_a_second_up_has_the_same_addresses(system: EchoSystem) -> None:
+    system.add_web()
+    before = system.up(services=["web"])
+    down(system.home)
+
+    after = system.up(services=["web"])
+
+    assert after.moved == []
+    assert (after.endpoint, after.url("web")) == (before.endpoint, before.url("web"))
+
+
+def test_if_a_port_of_the_last_time_is_taken_up_says_so(system: EchoSystem) -> None:
+    system.add_web()
+    port = system.up(services=["web"]).ports["web"]
+    down(system.home)
+
+    with socket.create_server(("127.0.0.1", port)):
+        after = system.up(services=["web"])
+
+    assert after.ports["web"] != port
+    [said] = after.moved
+    assert said.startswith(f"web listens at port {after.ports['web']}, ")
+    assert f"port {port}" in said
+
+
 def test_the_age_of_the_oldest_message_of_each_queue_is_published(system: EchoSystem) -> None:
     state = system.up(services=[])
     cloudwatch = state.client("cloudwatch")

@@ -33,6 +33,11 @@ class Home:
         return self.path / "state.json"
 
     @property
+    def ports(self) -> Path:
+        """The ports at which the processes listened when the system last ran, by name, in JSON."""
+        return self.path / "ports.json"
+
+    @property
     def environment(self) -> Path:
         """The environment variables for AWS tools, in the syntax of a shell. The file exists while the system runs."""
         return self.path / "environment"

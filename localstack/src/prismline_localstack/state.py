@@ -74,6 +74,8 @@ class State(BaseModel):
     processes: dict[str, ProcessState] = {}
     #: The runs that had not ended when the embedded emulator last ended, and that were resumed.
     resumed: list[str] = []
+    #: A sentence for each process that could not have its port of the last time.
+    moved: list[str] = []
 
     def client(self, service: str) -> Any:
         """A boto3 client for the endpoint."""

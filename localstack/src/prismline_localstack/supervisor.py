@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -165,6 +166,7 @@ class Supervisor:
         self._emulator: Emulator | None = None
         self._services: list[_Supervised] = []
         self._forker: Forker | None = None
+        self._ports: dict[str, int] = {}
         self._state = State(phase=Phase.STARTING, supervisor=ProcessId.of(os.getpid()), environment=plan.environment)
 
     def start(self) -> None:
@@ -178,11 +180,13 @@ class Supervisor:
         )
         listeners = _listen(definitions, self._ports_before)
         urls = _urls(definitions, listeners)
+        self._ports = {name: listener.getsockname()[1] for name, listener in listeners.items()}
         if sys.platform == "linux" and not self._plan.functions:
             # It imports while the stacks are deployed.
             settings = self._plan.service_settings(embedded=self._plan.endpoint is None)
             self._forker = Forker(inherited_environment(self._plan.endpoint) | settings, self._home.log(SUPERVISOR))
         self._connect(urls.get(API))
+        self._keep_ports(definitions)
         if self._plan.functions:
             outputs = self._deploy_functions(self._told(definitions, urls))
         else:
@@ -226,6 +230,16 @@ class Supervisor:
         self._home.environment.write_text(self._state.exports)
         self._state.phase = Phase.READY
         self._save()
+
+    def _keep_ports(self, definitions: list[ServiceProcess]) -> None:
+        """Record the ports for the next start, and which processes could not have their port of the last one."""
+        chosen = {each.name for each in definitions if each.listening is not None and each.listening.port}
+        self._state.moved = [
+            f"{name} listens at port {port}, because another program has port {before}, where it was the last time."
+            for name, port in self._ports.items()
+            if (before := self._ports_before.get(name, port)) != port and name not in chosen
+        ]
+        self._home.ports.write_text(json.dumps({**self._ports_before, **self._ports}, indent=2))
 
     def _console(self, key: str) -> dict[str, str]:
         """The settings of the console: no sign-in is needed on this machine, unless the endpoint is AWS itself."""
@@ -277,6 +291,7 @@ class Supervisor:
                 self._home.emulator, log, port=port, console=console, functions=self._plan.functions
             )
             endpoint = self._emulator.endpoint
+            self._ports[EMULATOR] = urlsplit(endpoint).port or 0
             process = ProcessId.of(self._emulator.child.pid)
             self._state.processes[EMULATOR] = ProcessState(
                 name=EMULATOR, service=EMULATOR, process=process, url=endpoint, log=log
@@ -361,6 +376,16 @@ class Supervisor:
         self._state.save(self._home.state)
 
 
+def _ports_of_last_time(home: Home, stale: State | None) -> dict[str, int]:
+    """The ports at which the processes of the home listened. A state file that was left behind is newer."""
+    kept: dict[str, int] = {}
+    with contextlib.suppress(
+        OSError, ValueError, AttributeError
+    ):  # there is none, or the disk was full when it was written
+        kept = {str(name): int(port) for name, port in json.loads(home.ports.read_text()).items()}
+    return kept | (stale.ports if stale is not None else {})
+
+
 def _listen(definitions: list[ServiceProcess], ports_before: Mapping[str, int]) -> dict[str, socket.socket]:
     """A listening socket for each process that listens, by its name. Raises HarnessError for a port in use.
 
@@ -416,7 +441,7 @@ def main() -> None:
         if (stale := State.load(home.state)) is not None:
             stale.kill_leftovers()
         home.clear_scratch()
-        supervisor = Supervisor(plan, home, logger, stale.ports if stale is not None else {})
+        supervisor = Supervisor(plan, home, logger, _ports_of_last_time(home, stale))
         error = None
         signal.signal(signal.SIGTERM, _end)
         try:

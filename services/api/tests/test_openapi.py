@@ -42,10 +42,14 @@ def test_requests_made_from_the_document_get_documented_answers(world: ApiWorld,
 def test_the_document_is_valid_and_has_examples(world: ApiWorld) -> None:
     document = world.client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
+    ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(ids) == len(set(ids))
+    assert {"submit_job", "get_run", "cancel_run"} <= set(ids), "clients that are generated have methods of these names"
     for path, methods in document["paths"].items():
         for operation in methods.values():
             assert operation.get("summary"), path
             assert operation.get("description"), path
+            assert operation["operationId"].isidentifier(), path
             content = operation.get("requestBody", {}).get("content", {}).get("application/json")
             if content is not None:
                 example = world.example(content["schema"])

@@ -277,6 +277,7 @@ def test_a_target_in_a_private_network_gets_nothing(world: WebhookWorld, target:
     assert target.posts == []
     (reason,) = world.dead_letters()
     assert "may not be reached" in reason
+    assert "WEBHOOK_ALLOW_PRIVATE=true" in reason
 
 
 def test_a_target_that_does_not_answer_is_waited_for_until_the_limit(target: Target) -> None:

@@ -206,7 +206,7 @@ def test_a_url_that_is_not_a_web_address_is_a_permanent_error(web: Web, url: str
 
 def test_without_the_opt_out_a_site_on_loopback_is_refused_before_the_first_request(web: Web) -> None:
     web.allow_private = False
-    with pytest.raises(RefusedAddressError, match="loopback"):
+    with pytest.raises(RefusedAddressError, match=r"loopback.* `prismline up --set URLS_ALLOW_PRIVATE=true`"):
         web.fetch("/page/1")
     assert web.site.counts == {}
 

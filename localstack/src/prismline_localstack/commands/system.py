@@ -57,6 +57,8 @@ def up(
         print_json(now.model_dump(mode="json") | {"resumed": resumed})
         return
     console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
+    for sentence in [] if already else state.moved:
+        stderr.print(sentence, style="yellow", soft_wrap=True)
     if resumed:
         console.print(f"Resumed the runs that had not ended: {', '.join(resumed)}. See `prismline watch ID`.")
     _print_status(now)

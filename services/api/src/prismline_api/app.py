@@ -133,6 +133,7 @@ def build_app(deps: Dependencies) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.deps = deps
     deps.access.install(app)
@@ -204,14 +205,18 @@ def add_tasks(
     return add_batch(body, job_id, caller, idempotency_key, deps)
 
 
-@api.post("/jobs/{job_id}/close", tags=["jobs"], status_code=202, response_model_exclude_none=True)
+@api.post(
+    "/jobs/{job_id}/close", tags=["jobs"], status_code=202, response_model_exclude_none=True, operation_id="close_job"
+)
 def close(job_id: JobId, caller: Submitter, deps: Deps) -> JobView:
     """Close an open job, because it has all its tasks."""
     job = close_job(find_job(caller, job_id, deps), deps)
     return job_view(job, latest_run(job, deps))
 
 
-@api.post("/jobs/{job_id}/rerun", tags=["jobs"], status_code=202, response_model_exclude_none=True)
+@api.post(
+    "/jobs/{job_id}/rerun", tags=["jobs"], status_code=202, response_model_exclude_none=True, operation_id="rerun_job"
+)
 def rerun(
     job_id: JobId,
     body: RerunRequest,
@@ -243,7 +248,7 @@ def get_rerun(
     return preview_rerun(RerunRequest(only=only, run_id=run_id), caller, job_id, deps)
 
 
-@api.delete("/jobs/{job_id}", tags=["jobs"], status_code=202)
+@api.delete("/jobs/{job_id}", tags=["jobs"], status_code=202, operation_id="delete_job")
 def delete(job_id: JobId, caller: Operator, deps: Deps) -> Accepted:
     """Delete a job: its runs are cancelled, then its items and objects are removed in the background."""
     return delete_job(caller, job_id, deps)
@@ -295,13 +300,15 @@ def get_chunks(
     return list_chunks(caller, run_id, status, limit, cursor, deps)
 
 
-@api.post("/runs/{run_id}/cancel", tags=["runs"], status_code=202)
+@api.post("/runs/{run_id}/cancel", tags=["runs"], status_code=202, operation_id="cancel_run")
 def cancel(run_id: RunId, caller: Operator, deps: Deps) -> Accepted:
     """Cancel a run: chunks or tasks that have not started are skipped. The run of an open job takes no more tasks."""
     return cancel_run(caller, run_id, deps)
 
 
-@api.post("/runs/{run_id}/export", tags=["runs"], status_code=202, response_model_exclude_none=True)
+@api.post(
+    "/runs/{run_id}/export", tags=["runs"], status_code=202, response_model_exclude_none=True, operation_id="export_run"
+)
 def export(
     run_id: RunId, response: Response, caller: Submitter, deps: Deps, idempotency_key: IdempotencyKey = None
 ) -> ExportView:

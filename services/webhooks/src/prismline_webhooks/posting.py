@@ -10,6 +10,9 @@ import httpx
 from prismline_web import RefusedAddressError, unusable
 from prismline_webhooks.retrying import Answer
 
+#: What to do about an address that is not public.
+ADVICE = "The service posts to it with WEBHOOK_ALLOW_PRIVATE=true: on a laptop, `up --set WEBHOOK_ALLOW_PRIVATE=true`."
+
 
 class Poster:
     """Posts, with a new client for each post, within `seconds`.
@@ -31,7 +34,7 @@ class Poster:
         except TimeoutError:
             return Answer(error=f"The target did not answer within {self._seconds:g} s.")
         except RefusedAddressError as error:
-            return Answer(error=str(error), final=True)
+            return Answer(error=f"{error} {ADVICE}", final=True)
         except (httpx.TransportError, httpx.InvalidURL) as error:  # a redirect may name such a URL
             return Answer(error=f"The target cannot be reached: {type(error).__name__}.")
 

@@ -14,6 +14,7 @@ import httpx
 from prismline_contracts.base import now
 from prismline_contracts.tasks import TaskResult, UrlParams
 from prismline_runtime import PermanentError, TransientError
+from prismline_web import RefusedAddressError
 from prismline_worker.body_store import BodyStore, TooLongError
 from prismline_worker.fetch_decisions import check_status
 
@@ -21,6 +22,8 @@ from prismline_worker.fetch_decisions import check_status
 MAX_HEADER_CHARS = 1024
 #: Headers of every request. If a site compresses nevertheless, its `content-encoding` is kept with the result.
 HEADERS = {"accept": "*/*", "accept-encoding": "identity"}
+#: What to do about an address that is not public.
+ADVICE = "Workers fetch it with URLS_ALLOW_PRIVATE=true: on a laptop, `prismline up --set URLS_ALLOW_PRIVATE=true`."
 
 
 class Fetcher:
@@ -41,6 +44,8 @@ class Fetcher:
                 return await self._follow(url, params, store, key)
         except TimeoutError as error:
             raise TransientError(f"The site did not answer within {params.timeout_s:g} seconds.") from error
+        except RefusedAddressError as error:
+            raise RefusedAddressError(f"{error} {ADVICE}") from error
         except httpx.TimeoutException as error:
             raise TransientError(f"The site did not answer in time: {type(error).__name__}.") from error
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeError) as error:
