@@ -42,7 +42,7 @@ def ended(api: httpx.Client, run_id: str) -> Any:
 
 def bodies(api: httpx.Client, run_id: str) -> dict[str, bytes]:
     """The bodies of the completed tasks of a run by URL, read through their links."""
-    tasks = document(api.get(f"/runs/{run_id}/tasks", params={"status": "COMPLETED", "limit": 1000}))["items"]
+    tasks = document(api.get(f"/runs/{run_id}/tasks", params={"status": "completed", "limit": 1000}))["items"]
     found = {}
     for task in tasks:
         link = document(api.get(f"/tasks/{task['task_id']}/result"))

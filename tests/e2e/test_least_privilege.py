@@ -231,7 +231,7 @@ def run_all_kinds(enforced: System, path: Path, site: str) -> None:
     export = api.post(f"/runs/{listed['run']['run_id']}/export", json={}).raise_for_status().json()
     wait_for(
         lambda: (
-            api.get(f"/runs/{listed['run']['run_id']}/exports/{export['export_id']}").json()["status"] == "COMPLETED"
+            api.get(f"/runs/{listed['run']['run_id']}/exports/{export['export_id']}").json()["status"] == "completed"
         ),
         "the export",
     )

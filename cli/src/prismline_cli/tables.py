@@ -108,7 +108,7 @@ def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, 
         said = why[chunk.chunk_id] if why is not None else error_of(chunk)
         table.add_row(
             chunk.chunk_id,
-            coloured(chunk.status),
+            coloured(chunk.status.lower()),
             f"{chunk.n_done}/{chunk.n_items}" if chunk.n_done else str(chunk.n_items),
             "copy" if chunk.reference is None else "reference",
             str(chunk.attempts),
@@ -130,7 +130,7 @@ def show_tasks(found: Sequence[TaskItem], *, as_json: bool) -> None:
         table.add_row(
             str(task.index),
             task.task_id[:SHORT_ID],
-            coloured(task.status),
+            coloured(task.status.lower()),
             str(task.attempts),
             str(result.http_status) if result else "-",
             str(result.length) if result else "-",
@@ -172,4 +172,4 @@ def chunk_json(chunk: ChunkItem) -> dict[str, Any]:
 def coloured(status: str) -> Text:
     """A status in its colour."""
     colours = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "in_progress": "cyan"}
-    return Text(status, style=colours.get(status.lower(), ""))
+    return Text(status, style=colours.get(status, ""))

@@ -203,7 +203,7 @@ class TestDelete:
 class TestExport:
     def test_an_export_is_requested_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         export = acme.post(f"/runs/{run_id}/export", expect=202, key="k")
-        assert export["status"] == "PENDING"
+        assert export["status"] == "pending"
         (event,) = world.said()
         assert (event["type"], event["data"]["tenant"]) == ("prismline.export.requested.v1", "acme")
         assert acme.post(f"/runs/{run_id}/export", expect=202, key="k")["export_id"] == export["export_id"]
@@ -211,7 +211,7 @@ class TestExport:
         key = export_key(run_id, export["export_id"])
         world.change("jobs", key, status="COMPLETED", key="exports/e.zip", bytes=3, entries=3, entries_total=3)
         done = acme.get(f"/runs/{run_id}/exports/{export['export_id']}")
-        assert (done["status"], done["entries"]) == ("COMPLETED", 3)
+        assert (done["status"], done["entries"]) == ("completed", 3)
         assert world.download(done["url"]) == b"zip"
 
     def test_an_export_that_was_cut_off_is_requested_by_its_repeat(
@@ -329,7 +329,7 @@ class TestDeadLetters:
         assert event["type"] == "prismline.deadletters.recover.requested.v1"
         assert (event["data"]["only_run"], event["data"]["retry"]) == (run_id, True)
         path = asked["status_url"].removeprefix("/v1")
-        assert acme.get(path)["status"] == "PENDING"
+        assert acme.get(path)["status"] == "pending"
         again = acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202, key="k")
         assert again == asked
         other = world.caller("other")
@@ -343,7 +343,7 @@ def test_a_result_is_downloaded_through_its_link(world: ApiWorld, acme: Api, run
     assert "no result" in acme.get(f"/tasks/{task['task_id']}/result", expect=409)["detail"]
     world.complete(run_id, task["task_id"].rpartition(".")[2], b"<html>")
     shown = acme.get(f"/tasks/{task['task_id']}")
-    assert (shown["status"], shown["result"]["length"]) == ("COMPLETED", 6)
+    assert (shown["status"], shown["result"]["length"]) == ("completed", 6)
     link = acme.get(f"/tasks/{task['task_id']}/result")
     assert world.download(link["url"]) == b"<html>"
     assert link["sha256"] == shown["result"]["sha256"]

@@ -343,9 +343,9 @@ class TestPaths:
         run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
         world.complete(run_id, task_id(run_id, 3), b"<html>")
         cell = acme.get(f"/runs/{run_id}/cells/3")
-        assert (cell["status"], cell["input"], cell["attempts"]) == ("COMPLETED", "https://example.org/3", 1)
+        assert (cell["status"], cell["input"], cell["attempts"]) == ("completed", "https://example.org/3", 1)
         assert world.download(cell["output_url"]) == b"<html>"
-        assert acme.get(f"/runs/{run_id}/cells/4")["status"] == "PENDING"
+        assert acme.get(f"/runs/{run_id}/cells/4")["status"] == "pending"
         acme.get(f"/runs/{run_id}/cells/5", expect=404)
 
     def test_a_cell_tells_of_every_attempt_that_met_an_error(self, world: ApiWorld, acme: Api) -> None:

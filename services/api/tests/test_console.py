@@ -306,7 +306,7 @@ class TestWhoSeesWhat:
             assert everybody.get(f"/runs/{name}")["status"] == "running"
             assert everybody.post(f"/runs/{name}/cancel", expect=202)["requested"] == "cancel"
             recovery = everybody.post("/dead-letters/recover", {"run_id": name}, expect=202)["status_url"]
-            assert everybody.get(recovery.removeprefix("/v1"))["status"] == "PENDING"
+            assert everybody.get(recovery.removeprefix("/v1"))["status"] == "pending"
         assert world.caller("local", ("read",)).get("/runs")["items"] == []
         acme.get("/runs/by-manifest", expect=404)
         acme.get("/recoveries/recovery-by-manifest-0123456789ab", expect=404)

@@ -226,7 +226,7 @@ class TestMaps:
             "rms": "K", "chi2": "", "flags": "", "chunks": "",
         }  # fmt: skip
         assert found["axis"] == {"name": "Velocity", "unit": "km/s", "start": -5.0, "step": 0.2, "linear": True}
-        assert found["chunks"] == {"COMPLETED": 1, "FAILED": 1, "PENDING": 2}
+        assert found["chunks"] == {"completed": 1, "failed": 1, "pending": 2}
         assert found["celestial"]["CTYPE1"] == "GLON-CAR"
         assert not found["final"]
 
@@ -358,7 +358,7 @@ class TestSpectra:
         found = cube.api.get(f"/runs/{cube.run_id}/spectra/5/0")
         assert found["data"] == cube.cube[:, 0, 5].tolist()
         assert found["fit"] is None
-        assert found["chunk"]["status"] == "FAILED"
+        assert found["chunk"]["status"] == "failed"
         assert found["chunk"]["error"] == "the kernel gave up <b>here</b>"
 
     def test_a_cube_that_was_replaced_is_not_shown(self, cube: CubeRun) -> None:

@@ -64,7 +64,7 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
     world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
     asked = set()
     for line in lines():
-        if "/tasks?status=COMPLETED" in line:  # a worker has fetched the URLs of the job on the page
+        if "/tasks?status=completed" in line:  # a worker has fetched the URLs of the job on the page
             (name, *_) = [task.task_id for task in world.deps.ledger.tasks(world.deps.ledger.run(variables["RUN"]))]
             world.complete(variables["RUN"], name, b"<html>")
             variables["TASK"] = f"{variables['RUN']}.{name}"
@@ -80,7 +80,7 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         document = json.loads(done.stdout) if done.stdout.strip() else {}
         learn(document, variables)
-        if "/tasks?status=COMPLETED" in line:
+        if "/tasks?status=completed" in line:
             assert [task["task_id"] for task in document["items"]] == [variables["TASK"]]
         asked.add(operation(line))
     described = {

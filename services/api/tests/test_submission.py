@@ -28,7 +28,7 @@ class TestShortList:
         job = acme.post("/jobs", urls_job(130))
         tasks = acme.walk(f"/runs/{job['run']['run_id']}/tasks", limit=50)
         assert sorted((task["index"], task["url"]) for task in tasks) == list(enumerate(urls(130)))
-        assert {task["status"] for task in tasks} == {"PENDING"}
+        assert {task["status"] for task in tasks} == {"pending"}
         assert job["run"]["counts"] == {"total": 130, "completed": 0, "failed": 0}
         assert acme.get(f"/tasks/{tasks[0]['task_id']}") == tasks[0]
 

@@ -197,7 +197,7 @@ def exported_command(
     export = api.get(f"/runs/{part(run_id)}/exports/{part(export_id)}")
     if to is not None:
         if "url" not in export:
-            fail(f"The export is {export['status']}: {export.get('error', 'wait until it is COMPLETED')}.")
+            fail(f"The export is {export['status']}: {export.get('error', 'wait until it is completed')}.")
         api.download(export["url"], to)
     _show(export, as_json=as_json)
 

@@ -202,7 +202,7 @@ def _export(client: httpx.Client, run_id: str, path: Path, say: Say) -> None:
 
     def ended() -> dict[str, Any] | None:
         now = _asked(client.get(place))
-        return now if now["status"] in {"COMPLETED", "FAILED"} else None
+        return now if now["status"] in {"completed", "failed"} else None
 
     finished = wait_for(ended, "the export")
     if "url" not in finished:

@@ -264,7 +264,7 @@ def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> Reco
     return RecoveryView(
         operation_id=operation_id,
         run_id=run_id,
-        status="PENDING" if operation is None else operation.status,
+        status="pending" if operation is None else operation.status,
         dry_run=operation is not None and operation.dry_run,
         **{name: getattr(counts, name) for name in RecoveryCounts.model_fields},
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from prismline_contracts.base import ChunkId, Key, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.captions import GivenCaptionParams, GivenFrameWindow
@@ -22,6 +22,9 @@ MAX_BATCH_TASKS = 1000
 UploadId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 #: A dead letter's key in the archive.
 DeadLetterKey = Annotated[str, StringConstraints(pattern=r"^dead-letter-archive/(failed-)?sqs/", max_length=1024)]
+
+#: A status in answers: in lower case, in which people and programs of the API know it. The ledger has upper case.
+ShownStatus = Annotated[str, AfterValidator(str.lower)]
 
 T = TypeVar("T")
 
@@ -384,7 +387,9 @@ class TaskView(Response):
     task_id: Annotated[str, Field(description="The task's address: the run's id, a dot, the task's own id.")]
     index: Annotated[int, Field(description="Its position in the list, from 0.")]
     url: str
-    status: Annotated[str, Field(examples=["COMPLETED"])]
+    status: Annotated[
+        ShownStatus, Field(description="`pending`, `in_progress`, `completed` or `failed`.", examples=["completed"])
+    ]
     created_at: str
     started_at: str | None = None
     completed_at: str | None = None
@@ -400,7 +405,9 @@ class ChunkView(Response):
     """One chunk."""
 
     chunk_id: str
-    status: str
+    status: Annotated[
+        ShownStatus, Field(description="`pending`, `in_progress`, `completed` or `failed`.", examples=["completed"])
+    ]
     n_items: int
     created_at: str
     started_at: str | None = None
@@ -480,7 +487,9 @@ class ExportView(Response):
 
     export_id: str
     run_id: str
-    status: Annotated[str, Field(description="`PENDING`, `RUNNING`, `COMPLETED` or `FAILED`.", examples=["RUNNING"])]
+    status: Annotated[
+        ShownStatus, Field(description="`pending`, `running`, `completed` or `failed`.", examples=["running"])
+    ]
     requested_at: str
     completed_at: str | None = None
     entries: int
@@ -519,7 +528,7 @@ class RecoveryView(Response):
 
     operation_id: str
     run_id: str
-    status: Annotated[str, Field(description="`PENDING`, `RUNNING` or `COMPLETED`.", examples=["RUNNING"])]
+    status: Annotated[ShownStatus, Field(description="`pending`, `running` or `completed`.", examples=["running"])]
     dry_run: bool
     n_records: int
     n_sent: int

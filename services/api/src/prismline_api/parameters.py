@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Header, Path, Query, Request
+from pydantic import BeforeValidator
 
 from prismline_api.dependencies import Dependencies
-from prismline_contracts.tasks import TaskStatus
 
 #: Items of a page: the default and the maximum.
 PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000
@@ -25,9 +25,20 @@ MessageId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description=
 TaskAddress = Annotated[str, Path(max_length=200, description="The task's address: `<run_id>.<id>`.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous part.")]
-Status = Annotated[TaskStatus | None, Query(description="Only items with this status.")]
+
+
+def _in_lower_case(given: Any) -> Any:
+    return given.lower() if isinstance(given, str) else given
+
+
+#: Statuses are in lower case. Upper case is accepted, because earlier releases showed it for chunks and tasks.
+Status = Annotated[
+    Annotated[Literal["pending", "in_progress", "completed", "failed"], BeforeValidator(_in_lower_case)] | None,
+    Query(description="Only items with this status."),
+]
 RunStatus = Annotated[
-    Literal["pending", "running", "completed", "failed", "cancelled"] | None,
+    Annotated[Literal["pending", "running", "completed", "failed", "cancelled"], BeforeValidator(_in_lower_case)]
+    | None,
     Query(description="Only runs with this status."),
 ]
 IdempotencyKey = Annotated[

@@ -287,7 +287,7 @@ def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
 
 
 def list_tasks(
-    caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
+    caller: Caller, run_id: str, status: str | None, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[TaskView]:
     """A page of a run's tasks, shard by shard, in order of id. This order never changes, so no task is shown twice."""
     find_run(caller, run_id, deps)
@@ -299,7 +299,9 @@ def list_tasks(
     shard, after, final = position or (0, None, run.latched_at is not None)
     items: list[TaskItem] = []
     for _ in range(max(MOST_READS, run.shard_count)):
-        page = deps.ledger.page_of_tasks(run, shard, after=after, limit=limit - len(items), status=status)
+        page = deps.ledger.page_of_tasks(
+            run, shard, after=after, limit=limit - len(items), status=TaskStatus(status.upper()) if status else None
+        )
         items += page.tasks
         shard, after = (shard, page.after) if page.after is not None else (shard + 1, None)
         if len(items) >= limit or shard >= run.shard_count:
@@ -309,7 +311,7 @@ def list_tasks(
 
 
 def list_chunks(
-    caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
+    caller: Caller, run_id: str, status: str | None, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[ChunkView]:
     """A page of a run's chunks in order of id.
 
@@ -324,7 +326,9 @@ def list_chunks(
     after, final = position or (None, run.latched_at is not None)
     items: list[ChunkItem] = []
     for _ in range(MOST_READS):
-        page = deps.ledger.page_of_chunks(run_id, after=after, limit=limit - len(items), status=status)
+        page = deps.ledger.page_of_chunks(
+            run_id, after=after, limit=limit - len(items), status=TaskStatus(status.upper()) if status else None
+        )
         items += page.chunks
         after = page.after
         if after is None or len(items) >= limit:
@@ -375,7 +379,7 @@ def result_link(caller: Caller, address: str, deps: Dependencies) -> ResultLink:
     result = task.result
     if result is None:
         why = task.error or task.last_error or "it has not been fetched yet"
-        raise conflict("no-result", f"The task is {task.status} and has no result: {why}. Try again later.")
+        raise conflict("no-result", f"The task is {task.status.lower()} and has no result: {why}. Try again later.")
     return ResultLink(
         url=deps.link(result.key, result.content_type),
         expires_at=timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS)),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prismline_api.models import Response
+from prismline_api.models import Response, ShownStatus
 from prismline_contracts.base import MOST_INDEX
 
 _DIFFERENCES = (
@@ -62,7 +62,9 @@ class CellView(Response):
     cell: Annotated[int, Field(description="Its number: the index of the chunk's first item, or of the task.")]
     unit: Literal["task", "chunk"]
     id: Annotated[str, Field(description="The chunk's id, or the task's address.")]
-    status: Annotated[str, Field(examples=["COMPLETED"])]
+    status: Annotated[
+        ShownStatus, Field(description="`pending`, `in_progress`, `completed` or `failed`.", examples=["completed"])
+    ]
     input: Annotated[str, Field(description="Its input: a key in the bucket, or a URL.")]
     reference: Annotated[str | None, Field(description="The chunk's part of the input, as JSON.")] = None
     n_items: int | None = None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from prismline_api.models import Response
+from prismline_api.models import Response, ShownStatus
 from prismline_contracts.maps import MapName
 
 #: A number that may not be known.
@@ -143,7 +143,7 @@ class HolderView(Response):
     """The chunk that holds a spectrum."""
 
     chunk_id: str
-    status: str
+    status: ShownStatus
     attempts: int
     error: str | None = None
     last_error: str | None = None

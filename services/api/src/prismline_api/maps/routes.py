@@ -40,7 +40,7 @@ _TITLES = {
     MapName.FLAGS: "Flags",
     MapName.CHUNKS: "State of the chunks",
 }
-_SHADES = {MapName.FLAGS: list(FLAG_NAMES), MapName.CHUNKS: [shade.value for shade in ChunkShade]}
+_SHADES = {MapName.FLAGS: list(FLAG_NAMES), MapName.CHUNKS: [shade.value.lower() for shade in ChunkShade]}
 
 Name = Annotated[MapName, Path(description="The map's name.")]
 OtherRunId = Annotated[str, Path(max_length=80, description="The id of the other run.")]
@@ -91,7 +91,7 @@ def get_maps(run_id: RunId, caller: Reader, deps: Deps) -> MapsView:
         signal_unit=geometry.bunit,
         celestial=geometry.celestial,
         maps=[_entry(name, chunks) for name in MapName],
-        chunks=dict(Counter(holder.status for holder in chunks.holders)),
+        chunks=dict(Counter(holder.status.lower() for holder in chunks.holders)),
         final=chunks.final,
     )
 

@@ -103,7 +103,7 @@ async function operation(statusUrl, say) {
   for (;;) {
     const state = await get(statusUrl.replace(/^\/v1/, ""));
     say(state);
-    if (state.status === "COMPLETED" || state.status === "FAILED") return state;
+    if (state.status === "completed" || state.status === "failed") return state;
     await wait(WAIT_MS);
   }
 }
@@ -137,7 +137,7 @@ async function recover(look) {
       { idempotencyKey: newKey() },
     );
     const done = await operation(asked.status_url, (state) =>
-      notice(`Recovery ${state.status.toLowerCase()}: ${count(state.n_sent)} sent again.`),
+      notice(`Recovery ${state.status}: ${count(state.n_sent)} sent again.`),
     );
     notice(`Recovery completed: ${count(done.n_sent)} sent again, ${count(done.n_failed)} could not be sent.`);
   });
@@ -181,14 +181,14 @@ async function exportRun(look) {
   if (!go) return;
   await attempt(async () => {
     let made = await post(`${path(run)}/export`, undefined, { idempotencyKey: newKey() });
-    while (made.status !== "COMPLETED" && made.status !== "FAILED") {
+    while (made.status !== "completed" && made.status !== "failed") {
       notice(
-        `Export ${made.status.toLowerCase()}: ${count(made.entries)} of ${count(made.entries_total ?? run.counts.completed)} results.`,
+        `Export ${made.status}: ${count(made.entries)} of ${count(made.entries_total ?? run.counts.completed)} results.`,
       );
       await wait(WAIT_MS);
       made = await get(`${path(run)}/exports/${encodeURIComponent(made.export_id)}`);
     }
-    if (made.status === "FAILED") notice(`The export failed: ${made.error}`, { error: true });
+    if (made.status === "failed") notice(`The export failed: ${made.error}`, { error: true });
     else
       replace(
         byId("notices"),

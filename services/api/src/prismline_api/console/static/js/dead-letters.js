@@ -255,7 +255,7 @@ const operationOf = (accepted) => accepted.status_url.split("/").pop();
 async function ended(id, stillWanted) {
   for (;;) {
     const operation = await get(`/recoveries/${encodeURIComponent(id)}`);
-    if (operation.status === "COMPLETED" || !stillWanted()) return operation;
+    if (operation.status === "completed" || !stillWanted()) return operation;
     await new Promise((resolve) => {
       setTimeout(resolve, FOLLOW_SECONDS * 1000);
     });
@@ -392,7 +392,7 @@ function follow() {
       const now = operations.map((operation) => operation.status).join();
       if (now !== last && last !== "") polling.again();
       last = now;
-      if (operations.every((operation) => operation.status === "COMPLETED")) following.stop();
+      if (operations.every((operation) => operation.status === "completed")) following.stop();
     },
     {
       seconds: FOLLOW_SECONDS,

@@ -12,7 +12,7 @@ const row = (name, value) => (value === null || value === undefined ? null : [el
 const code = (text) => (text ? el("code", {}, text) : null);
 const times = (number) => (number ? plural(number, "time") : null);
 
-const underway = (cell) => cell.unit === "chunk" && cell.status === "IN_PROGRESS";
+const underway = (cell) => cell.unit === "chunk" && cell.status === "in_progress";
 const share = (cell) => (cell.n_done ? `${count(cell.n_done)} of ${count(cell.n_items)}` : "no report yet");
 
 // The known attempts: those that ended with an error, and the latest one. Of other attempts nothing is known: their
@@ -39,12 +39,12 @@ function attempts(cell) {
       continue;
     }
     told();
-    const took = error ? error.duration_ms : cell.status === "COMPLETED" ? cell.duration_ms : undefined;
+    const took = error ? error.duration_ms : cell.status === "completed" ? cell.duration_ms : undefined;
     const what = error
       ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
-      : ({ COMPLETED: "completed", IN_PROGRESS: "in progress" }[cell.status] ??
+      : ({ completed: "completed", in_progress: "in progress" }[cell.status] ??
         el("span", { class: "hint" }, "no record: the worker died"));
-    const at = error?.at ?? (cell.status === "COMPLETED" ? cell.completed_at : undefined);
+    const at = error?.at ?? (cell.status === "completed" ? cell.completed_at : undefined);
     rows.push([
       count(number),
       moment(at, { seconds: true, day: at?.slice(0, 10) !== cell.created_at.slice(0, 10) }),
@@ -69,7 +69,7 @@ function history(cell) {
       between > 0 ? `latest attempt began (number ${cell.attempts})` : `attempt ${cell.attempts} began`,
     ],
     [cell.attempt_ended_at, "an attempt ended with an error"],
-    [cell.completed_at, cell.status === "FAILED" ? "failed" : "completed"],
+    [cell.completed_at, cell.status === "failed" ? "failed" : "completed"],
   ];
   return events.filter(([at]) => at).sort(([first], [second]) => (first < second ? -1 : first > second ? 1 : 0));
 }
@@ -110,7 +110,7 @@ export async function showDetail(into, path, number, run) {
   if (turn !== asked) return;
   const done = el("span", {}, share(cell));
   const letters = el("div");
-  const pending = ["PENDING", "IN_PROGRESS"].includes(cell.status);
+  const pending = ["pending", "in_progress"].includes(cell.status);
   replace(
     into,
     el("h3", {}, cell.unit === "task" ? `Task ${count(cell.cell)}` : cell.id),

@@ -134,7 +134,7 @@ export function legend(place, style, unit, shades) {
         "ul",
         { class: "shades" },
         shades.map((name, value) =>
-          el("li", {}, swatch(css(table, value / (shades.length - 1))), name.toLowerCase().replaceAll("_", " ")),
+          el("li", {}, swatch(css(table, value / (shades.length - 1))), name.replaceAll("_", " ")),
         ),
       ),
     );

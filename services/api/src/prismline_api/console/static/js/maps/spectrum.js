@@ -151,7 +151,7 @@ export function describe(spectrum) {
   const where = `Pixel ${spectrum.x}, ${spectrum.y}`;
   const { fit, chunk } = spectrum;
   if (!chunk) return `${where}: its chunk does not exist yet.`;
-  if (!fit) return `${where}: its chunk is ${chunk.status.toLowerCase().replaceAll("_", " ")}, so there is no fit.`;
+  if (!fit) return `${where}: its chunk is ${chunk.status.replaceAll("_", " ")}, so there is no fit.`;
   const meanings = {
     empty: "nothing significant was found",
     blank: "the cube has no data here",
