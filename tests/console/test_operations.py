@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from prismline_contracts.base import timestamp
+from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
 from prismline_contracts.items import ChunkStatus
+from prismline_runtime import Bucket
 from tests.console import stage
 from tests.console.conftest import Console
 from tests.console.stage import HOSTILE, Scene
@@ -84,6 +87,19 @@ def test_the_filters_are_in_the_address_and_an_error_that_looks_like_html_stays_
     expect(letter).to_contain_text(HOSTILE)
     page.keyboard.press("Escape")
     expect(letter).to_have_count(0)
+
+
+def test_a_dead_letter_that_no_run_owns_cannot_be_chosen_and_the_page_says_why(page: Page, console: Console) -> None:
+    connection = console.system.connection
+    moment = timestamp()
+    record = DeadLetterRecord(body="no message", error="It cannot be read.", archived_at=moment)
+    key = dead_letter_key(moment[:10], "7d1e0e0e-2f5e-4d0c-8c39-9a1f3c1f7a11")
+    Bucket(connection.s3, connection.bucket).write(key, record.model_dump_json().encode())
+    page.goto("/console/dead-letters")
+    expect(page.locator("#unreadable")).to_contain_text("name no run cannot be chosen")
+    box = page.get_by_role("checkbox", name="Choose 7d1e0e0e-2f5e-4d0c-8c39-9a1f3c1f7a11")
+    expect(box).to_be_disabled()
+    expect(box).to_have_attribute("title", "It names no run, so it cannot be recovered.")
 
 
 def test_queues_are_drawn_over_time_and_one_can_be_chosen(page: Page, console: Console) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+import signal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from prismline_contracts.items import ChunkStatus
+from prismline_localstack import harness
 from tests.console import stage
 from tests.console.conftest import Console
 from tests.console.stage import Scene
@@ -194,10 +196,162 @@ def test_a_run_is_cancelled_after_a_preview(page: Page, console: Console) -> Non
     expect(fact(page, "Status")).to_contain_text("cancelled")
 
 
+def test_a_cancelled_run_is_continued_and_the_page_says_that_it_goes_on(page: Page, console: Console) -> None:
+    with console.api() as api:
+        job = api.post("/jobs", json={"workload": "urls", "name": "again", "open": True}).raise_for_status().json()
+        run_id = job["run"]["run_id"]
+        urls = {"urls": ["https://prismline.invalid/"] * 3}
+        api.post(f"/jobs/{job['job_id']}/tasks", json=urls, headers={"Idempotency-Key": "again"}).raise_for_status()
+        api.post(f"/runs/{run_id}/cancel").raise_for_status()
+    page.goto(f"/console/runs/{run_id}")
+    expect(fact(page, "Status")).to_contain_text("cancelled")
+    page.get_by_role("button", name="Continue").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 tasks that have not ended will be processed.")
+    dialog.get_by_role("button", name="Continue the run").click()
+    expect(page.locator("#going-on")).to_contain_text("The run was cancelled and continues")
+    page.get_by_role("button", name="Cancel").click()
+    dialog.get_by_role("button", name="Cancel the run").click()
+    expect(page.locator("#going-on")).to_have_count(0)
+
+
+def test_the_timeline_ends_a_cell_when_the_ledger_recorded_its_end(page: Page, scene: Scene) -> None:
+    """The duration of an attempt is shorter: a task's end is recorded with its whole batch."""
+    page.goto(f"/console/runs/{scene.bad_run}")
+    counted = page.evaluate("""async () => {
+      const { overTime } = await import("/console/static/js/cells.js");
+      const cells = {
+        length: 2, state: [2, 2], started: [0, 0], duration: [100, 100], ended: [900, 300],
+      };
+      const { completed, running } = overTime(cells, 1000, 10);
+      return { completed, running };
+    }""")
+    assert counted == {"completed": [0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2], "running": [2, 2, 2, 1, 1, 1, 1, 1, 1, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("counts", "complete", "said"),
+    [
+        (
+            {"total": 3510, "completed": 400, "failed": 10},
+            False,
+            "3,100 tasks have not ended. Those in progress, at least",
+        ),
+        ({"total": 4, "completed": 1, "failed": 0}, True, "2 waiting tasks will not be processed."),
+        ({"completed": 1, "failed": 0}, True, "At least 3 tasks have not ended."),
+    ],
+)
+def test_the_dialog_of_a_cancellation_counts_from_the_counters_of_the_run(
+    page: Page, scene: Scene, counts: dict[str, int], complete: bool, said: str
+) -> None:
+    """The page has read four cells: two wait, one is in progress, one has completed."""
+    page.goto(f"/console/runs/{scene.bad_run}")
+    lines = page.evaluate(
+        """async ([counts, complete]) => {
+          const { effectOfCancel } = await import("/console/static/js/actions.js");
+          const cells = { length: 4, about: { complete }, counts: () => [2, 1, 1, 0, 0] };
+          return effectOfCancel({ unit: "task", counts }, cells);
+        }""",
+        [counts, complete],
+    )
+    assert lines[0].startswith(said)
+    assert lines[-1].startswith(f"{counts['completed']} completed keep their results.")
+
+
+@pytest.mark.parametrize("number", [20, 3000, 60_000])
+def test_failed_cells_differ_from_others_by_more_than_their_colour_at_every_size(
+    page: Page, scene: Scene, number: int
+) -> None:
+    """All states have the same colour here, and one of two maps has a failed cell."""
+    page.goto(f"/console/runs/{scene.bad_run}")
+    pictures = page.evaluate(
+        """async (length) => {
+          for (const name of ["pending", "running", "completed", "failed", "deferred"])
+            document.documentElement.style.setProperty(`--${name}`, "#888888");
+          const { HeatMap } = await import("/console/static/js/heatmap.js");
+          const drawn = (failed) => {
+            const place = document.body.appendChild(document.createElement("div"));
+            const map = new HeatMap(place, { onCursor: () => {}, onOpen: () => {}, onSelect: () => {} });
+            const state = new Uint8Array(length).fill(2);
+            if (failed) state[length >> 1] = 3;
+            map.show({ length, state, attempts: new Uint8Array(length), duration: new Int32Array(length) });
+            return map.canvas.toDataURL();
+          };
+          return [drawn(false), drawn(true)];
+        }""",
+        number,
+    )
+    assert pictures[0] != pictures[1]
+
+
+def test_a_server_that_hangs_is_noticed(page: Page, console: Console, scene: Scene) -> None:
+    """It accepts connections and answers none, so the browser reports no error."""
+    page.goto(f"/console/runs/{scene.good_run}")
+    expect(fact(page, "Status")).to_contain_text("completed")
+    process = harness.load_state(console.home).processes["api"].process
+    assert process is not None
+    process.signal(signal.SIGSTOP)
+    try:
+        expect(page.locator("#live")).to_contain_text("The server has not answered for 15 s.")
+    finally:
+        process.signal(signal.SIGCONT)
+    expect(page.locator("#live")).to_be_empty()
+
+
+def test_the_link_to_a_dead_letter_opens_it(page: Page, scene: Scene) -> None:
+    chunk = stage.FAILED_CHUNKS[0]
+    page.goto(f"/console/runs/{scene.bad_run}?cell={int(chunk.removeprefix('chunk-'))}")
+    page.locator("#detail-body").get_by_role("link", name="chunks").first.click()
+    letter = page.get_by_role("dialog")
+    expect(letter.get_by_role("heading", name="Dead letter")).to_be_visible()
+    expect(letter).to_contain_text(chunk)
+
+
+def test_a_chunk_that_is_tried_again_does_not_look_as_if_it_had_failed(page: Page, scene: Scene) -> None:
+    def waiting(route: Route) -> None:
+        cell = route.fetch().json() | {"status": "pending", "last_error": "It did not answer.", "attempts": 2}
+        route.fulfill(json={name: value for name, value in cell.items() if name != "error"})
+
+    page.route("**/cells/10", waiting)
+    page.goto(f"/console/runs/{scene.bad_run}?cell=10")
+    expect(page.locator("#retrying")).to_contain_text("Being retried after an error: 2 attempts so far.")
+
+
+@pytest.mark.parametrize(("width", "beside"), [(1100, True), (1000, False)])
+def test_the_map_and_the_spectrum_are_side_by_side_on_a_wide_screen(
+    page: Page, scene: Scene, width: int, beside: bool
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"/console/runs/{scene.good_run}/cube")
+    expect(page.locator("#spectrum")).to_be_visible()
+    map_box, spectrum_box = page.locator("#map").bounding_box(), page.locator("#spectrum").bounding_box()
+    assert map_box is not None
+    assert spectrum_box is not None
+    assert (spectrum_box["x"] >= map_box["x"] + map_box["width"]) is beside
+
+
+def test_a_map_without_values_shows_no_scale(page: Page, scene: Scene) -> None:
+    page.goto(f"/console/runs/{scene.bad_run}")
+    said = page.evaluate("""async () => {
+      const { Look, legend } = await import("/console/static/js/maps/panel.js");
+      const place = document.createElement("div");
+      legend(place, new Look(new URLSearchParams()).style(null), "K km/s");
+      return place.textContent;
+    }""")
+    assert said == "No values yet, so the colours have no scale."
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(page: Page, scene: Scene) -> None:
+    page.goto("/console/runs")
+    page.get_by_label("Name or id").fill(scene.bad_run[:13])
+    expect(page.locator("#list tbody tr")).to_have_count(1)
+    expect(page.locator("#list tbody tr")).to_contain_text("perseus-arm")
+
+
 def test_the_filters_of_the_list_are_in_its_address(page: Page, scene: Scene) -> None:
     page.goto("/console/runs")
     rows = page.locator("#list tbody tr")
-    page.get_by_label("Name").fill("PERSEUS")
+    page.get_by_label("Name or id").fill("PERSEUS")
     expect(rows).to_have_count(1)
     page.get_by_label("Status").select_option("failed")
     expect(page).to_have_url(re.compile(r"\?name=PERSEUS&status=failed$"))

@@ -19,11 +19,12 @@ from botocore.exceptions import ClientError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_cli.runs import ENDED, RunView
+from prismline_cli.runs import RunView
 from prismline_contracts.base import now
 from prismline_contracts.manifest import run_id_of
 from prismline_contracts.objects import manifest_copy_key, output_prefix
 from prismline_contracts.prefixes import CHUNKS_PREFIX, MANIFEST_PREFIX
+from prismline_ledger import ENDED
 from prismline_runtime import error_code
 
 #: For this long after its end, a run without an item in the ledger may still get one, so it is not pruned.

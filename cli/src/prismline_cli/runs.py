@@ -11,11 +11,11 @@ from typing import Any
 
 from prismline_cli.connection import Connection
 from prismline_contracts.items import RunItem, WorkflowStateItem
-from prismline_ledger import RepeatedError, waiting_for
+from prismline_ledger import ENDED, ActionName, Counts, RepeatedError, actions_of, going_on, waiting_for
 from prismline_runtime import decode
 
-#: Statuses that a run does not leave by itself.
-ENDED = frozenset({"completed", "failed", "cancelled"})
+#: What a workload calls the items of its chunks.
+_ITEM_WORDS = {"spectra": "spectra", "captions": "windows", "urls": "URLs"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class RunView:
         return self.item.unit if self.item else "chunk"
 
     @property
+    def items_word(self) -> str:
+        """What the items of the run's chunks are called, for several of them."""
+        return _ITEM_WORDS.get(self.item.workload if self.item else "", "items")
+
+    @property
     def ok(self) -> bool:
         """Whether nothing has failed."""
         return self.failed == 0 and self.status != "failed"
@@ -105,6 +110,19 @@ class RunView:
         if self.repeated_error is None:
             return None
         return f"Being retried after an unexpected error: {self.repeated_error.sentence}"
+
+    def refusal(self, name: ActionName) -> str | None:
+        """Why the action is not possible now. None: it is."""
+        return actions_of(self.run_id, self.item, self.status, self._counts, has_job=False)[name].reason
+
+    @property
+    def going_on(self) -> str | None:
+        """Why work continues although the run has failed or was cancelled."""
+        return going_on(self.item, self.status, self._counts)
+
+    @property
+    def _counts(self) -> Counts | None:
+        return Counts(self.item.chunks_total, self.completed, self.failed) if self.item else None
 
     @property
     def warnings(self) -> list[str]:

@@ -15,6 +15,9 @@ from prismline_cli.runs import RunView
 from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_contracts.tasks import TaskItem
 
+#: Fields of a run that only runs of spectra have.
+_OF_SPECTRA = frozenset({"n_blank", "n_timed_out", "n_refit_failed"})
+
 
 def show_run(view: RunView, *, as_json: bool) -> None:
     """Print one run. Exit code 1 if the run or one of its chunks failed."""
@@ -27,9 +30,10 @@ def show_run(view: RunView, *, as_json: bool) -> None:
                 value not in (None, {})
                 and name not in {"warnings", "unit", "repeated_error"}
                 and (value or name != "n_rejected")
+                and (view.items_word == "spectra" or name not in _OF_SPECTRA)
             ):
-                name = name.replace("chunks_", f"{view.unit}s_")  # noqa: PLW2901
-                table.add_row(name, coloured(value) if name == "status" else _shown(value))
+                shown = name.replace("chunks_", f"{view.unit}s_").replace("n_spectra", f"n_{view.items_word}")
+                table.add_row(shown, coloured(value) if name == "status" else _shown(value))
         console.print(table)
     warn(view)
     if not view.ok:
@@ -38,6 +42,8 @@ def show_run(view: RunView, *, as_json: bool) -> None:
 
 def warn(view: RunView) -> None:
     """Print the error that a run repeats, and the warnings about an ended run, to standard error."""
+    if view.going_on is not None:
+        stderr.print(view.going_on, style="yellow", markup=False, soft_wrap=True)
     if view.retried is not None:
         stderr.print(view.retried, style="yellow", markup=False, soft_wrap=True)
     if view.ended:
@@ -67,7 +73,7 @@ def runs_table(views: Sequence[RunView], width: int) -> Table:
         Column("status", no_wrap=True),
         Column("chunks", no_wrap=True, justify="right"),
         Column("failed", no_wrap=True, justify="right"),
-        *([Column("spectra", no_wrap=True, justify="right")] if wide else []),
+        *([Column("items", no_wrap=True, justify="right")] if wide else []),
         Column("submitted", no_wrap=True),
         *([Column("job", overflow="fold"), Column("parameters", overflow="fold")] if wide else []),
     ]

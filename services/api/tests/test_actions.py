@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -226,6 +227,20 @@ class TestExport:
 
 
 class TestDeadLetters:
+    @pytest.fixture(autouse=True)
+    def received(self, world: ApiWorld) -> Iterator[dict[str, int]]:
+        """When each record was last received, by its name, in seconds. Others: all at the same time."""
+        times: dict[str, int] = {}
+
+        def date(parsed: dict[str, Any], **_: Any) -> None:
+            for entry in parsed.get("Contents", []):
+                seconds = times.get(entry["Key"].rpartition("/")[2].removesuffix(".json"), 0)
+                entry["LastModified"] = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+
+        world.deps.s3.meta.events.register("after-call.s3.ListObjectsV2", date)
+        yield times
+        world.deps.s3.meta.events.unregister("after-call.s3.ListObjectsV2", date)
+
     def archive(self, world: ApiWorld, run_id: str | None, number: int) -> None:
         record = DeadLetterRecord(body="{}", run_id=run_id, source_queue="tasks", error="poison", receive_count=5)
         key = dead_letter_key("2026-03-01", f"m{number:03d}")
@@ -242,9 +257,11 @@ class TestDeadLetters:
             assert letters[0]["error"] == "poison"
         acme.get("/dead-letters", run_id=other, expect=404)
 
-    def test_dead_letters_are_filtered_and_the_newest_day_comes_first(
-        self, world: ApiWorld, acme: Api, run_id: str, monkeypatch: pytest.MonkeyPatch
+    def test_dead_letters_are_filtered_and_the_newest_comes_first(
+        self, world: ApiWorld, acme: Api, run_id: str, received: dict[str, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Keys of the archive are random, so their order is not that of time."""
+        received |= {"a": 1, "b": 5, "c": 9, "d": 20, "e": 7}
         monkeypatch.setattr(dead_letters, "MOST_RECORDS", 2)
         for day, name, fields in (
             ("2026-03-01", "a", {"source_queue": "tasks", "error": "Poison <b>"}),
@@ -261,11 +278,11 @@ class TestDeadLetters:
         def names(**filters: str) -> str:
             return "".join(letter["message_id"] for letter in acme.walk("/dead-letters", limit=1, **filters))
 
-        assert names() == "dbcea"
-        assert names(first="2026-03-02", last="2026-03-02") == "bce"
+        assert names() == "dceba"
+        assert names(first="2026-03-02", last="2026-03-02") == "ceb"
         assert names(queue="tasks") == "dca"
-        assert names(error="POISON", last="2026-03-02") == "bea"
-        assert [x["recovery_failed"] for x in acme.walk("/dead-letters", limit=9)] == [False, False, False, True, False]
+        assert names(error="POISON", last="2026-03-02") == "eba"
+        assert [x["recovery_failed"] for x in acme.walk("/dead-letters", limit=9)] == [False, False, True, False, False]
         acme.get("/dead-letters", first="yesterday", expect=422)
 
     def test_a_dead_letter_without_an_error_has_that_of_its_chunk(self, world: ApiWorld, acme: Api) -> None:

@@ -143,6 +143,20 @@ class TestColumns:
         columns = columns_of([{"SK": "CHUNK#chunk-0000010", **item}], opened, "2026-03-01T12:00:05.000Z")
         assert STATES[int(columns.state[0])] == state
 
+    @pytest.mark.parametrize(
+        ("status", "ended"), [("COMPLETED", 4500), ("FAILED", 4500), ("IN_PROGRESS", -1), ("PENDING", -1)]
+    )
+    def test_a_cell_has_the_time_at_which_its_end_was_recorded(self, status: str, ended: int) -> None:
+        """An attempt of a task ends before the ledger knows: `started` and `duration` would end it too early."""
+        item = {
+            "started_at": "2026-03-01T12:00:01.000Z",
+            "duration_ms": 200,
+            "completed_at": "2026-03-01T12:00:04.500Z",
+        }
+        opened = datetime.fromisoformat(OPENED_AT)
+        columns = columns_of([{"SK": "CHUNK#chunk-0000010", "status": status, **item}], opened, OPENED_AT)
+        assert columns.ended.tolist() == [ended]
+
 
 class TestReading:
     def test_all_cells_are_shown_in_their_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,11 +264,13 @@ class TestReading:
             started, took = ends[worker] + chance.uniform(0, 0.1), chance.uniform(20, 40)
             ends[worker] = started + took
             moment = datetime.fromisoformat(OPENED_AT) + timedelta(seconds=started)
+            recorded = moment + timedelta(seconds=took + chance.uniform(0.01, 0.2))
             chunks[number * 50] = {
                 "status": "COMPLETED" if chance.random() < 0.99 else "FAILED",
                 "attempts": 1 if chance.random() < 0.95 else 2,
                 "started_at": moment.isoformat(timespec="milliseconds"),
                 "duration_ms": round(took * 1000),
+                "completed_at": recorded.isoformat(timespec="milliseconds"),
             }
         cells = watch(PaperLedger(chunks, 100_000), Clock())
         answer = cells.picture()

@@ -11,14 +11,15 @@ from prismline_cli.output import console, fail, print_json
 from prismline_contracts.base import timestamp
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunCancelRequested
+from prismline_ledger import ActionName
 
 
 def cancel(run_id: RunId, as_json: AsJson = False) -> None:
     """Cancel a run. Chunks that have not started are skipped."""
     connection = Connection.open()
     view = find_run(connection, run_id)
-    if view.status in {"completed", "failed", "cancelled"} and not view.goes_on:
-        fail(f"Run {view.run_id} is {view.status} already.")
+    if (reason := view.refusal(ActionName.CANCEL)) is not None:
+        fail(reason)
     transport = connection.transport
     seen = view.item.uncancelled_at if view.item and view.goes_on else None
     request = RunCancelRequested(run_id=view.run_id, requested_at=timestamp(), uncancelled_at=seen)

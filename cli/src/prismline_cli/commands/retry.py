@@ -14,6 +14,7 @@ from prismline_cli.output import fail
 from prismline_cli.recovering import request_retry
 from prismline_cli.runs import RunView
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
+from prismline_ledger import ActionName
 
 
 def retry(
@@ -46,31 +47,20 @@ def retry(
         show_request(connection, operation_id, wait=wait, as_json=as_json)
         return
     run = item_of(view)
-    if run.cancelled_at is not None and run.stop_reason == "cancelled":
-        fail(f"Run {run.run_id} was cancelled. Continue it first: prismline retry {run.run_id} --cancelled")
     if len(chunks or []) > MAX_RETRIED_CHUNKS:
         fail(f"Name at most {MAX_RETRIED_CHUNKS} chunks, or none for all that failed.")
     names = [find_chunk(connection, run.run_id, chunk) for chunk in chunks or []]
-    if not names and run.chunks_failed == 0:
-        fail(f"No chunk of run {run.run_id} has failed.")
+    if (reason := view.refusal(ActionName.RETRY)) is not None:
+        fail(reason)
     operation_id = request_retry(connection, run.run_id, chunk_ids=names, dry_run=dry_run)
     show_request(connection, operation_id, wait=wait, as_json=as_json)
 
 
 def _cancelled_at(view: RunView) -> str:
     """When the run was stopped. Ends the command if the run is not a cancelled run that can be continued."""
-    run_id, item = view.run_id, view.item
-    if view.status != "cancelled":
-        fail(f"Run {run_id} was not cancelled: it is {view.status}.")
-    if item is None:
-        fail(f"Run {run_id} was cancelled before its source was read: there is nothing to continue. Submit it again.")
-    if view.goes_on:
-        fail(f"Run {run_id} has already been continued.")
-    if item.cancelled_at is None and item.drained_at is not None:
-        fail(f"Run {run_id} was cancelled after all of its chunks had ended: nothing is left to do.")
-    if item.cancelled_at is None:
-        fail(f"Run {run_id} is being cancelled. Try again in a moment.")
-    return item.cancelled_at
+    if (reason := view.refusal(ActionName.CONTINUE)) is not None:
+        fail(reason)
+    return item_of(view).cancelled_at or ""
 
 
 def register(app: typer.Typer) -> None:

@@ -4,6 +4,7 @@ from prismline_ledger.base import COUNTERS, ChunkPage
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, failures, leased, seconds_since, waiting_for
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
+from prismline_ledger.permitted import ENDED, Action, ActionName, actions_of, goes_on, going_on
 from prismline_ledger.repeated_errors import RepeatedError
 from prismline_ledger.splitting import NewChunk, NewRun
 from prismline_ledger.tasks import AddedTasks, GivenBackTask, TaskEnding, TaskPage, TasksEnded
@@ -11,6 +12,9 @@ from prismline_ledger.transitions import Costs, Counts, Finished, Outcome, Skipp
 
 __all__ = [
     "COUNTERS",
+    "ENDED",
+    "Action",
+    "ActionName",
     "AddedTasks",
     "ChunkPage",
     "Costs",
@@ -30,9 +34,12 @@ __all__ = [
     "TaskEnding",
     "TaskPage",
     "TasksEnded",
+    "actions_of",
     "attempts_used",
     "exhausted",
     "failures",
+    "goes_on",
+    "going_on",
     "leased",
     "seconds_since",
     "truncate",

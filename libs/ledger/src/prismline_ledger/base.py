@@ -47,6 +47,7 @@ CELL_ATTRIBUTES = (
     "attempts",
     "started_at",
     "duration_ms",
+    "completed_at",
     "deferred_at",
     "not_before",
     "result.length",

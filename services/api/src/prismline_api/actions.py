@@ -11,7 +11,7 @@ from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.manifests import check_keys, common_fields, named_keys, request_hash
 from prismline_api.models import Accepted, ExportView, RecoverRequest, RerunPreview, RerunRequest
 from prismline_api.open_jobs import close_job
-from prismline_api.reading import find_job, find_run
+from prismline_api.reading import AnyRun, find_job, find_run
 from prismline_api.submission import (
     check_repeated,
     idempotency_item,
@@ -30,10 +30,9 @@ from prismline_contracts.manifest import Manifest, SpectraManifest
 from prismline_contracts.tasks import RerunOf, UrlsManifest
 from prismline_http.auth import Caller
 from prismline_http.problems import conflict, not_found
+from prismline_ledger import ActionName, actions_of
 from prismline_runtime import fault_point
 
-#: Status of a run that has ended.
-ENDED = frozenset({"completed", "failed", "cancelled"})
 #: How often a change of a job is tried while other requests change the job.
 TRIES = 10
 #: How long the item of an export is kept, in seconds: six days. The bucket deletes the object after seven
@@ -48,8 +47,7 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
     state = None if found is None else WorkflowStateItem.model_validate(found)
     item = deps.ledger.get_run(run_id)
     goes_on = item is not None and item.goes_on_after_cancel
-    if state is not None and state.status in ENDED and not (state.status == "cancelled" and goes_on):
-        raise conflict("run-ended", f"The run is {state.status} already: nothing is left to cancel.")
+    _check(ActionName.CANCEL, run, item, state.status if state else "pending", "run-ended", deps)
     job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
     if job is not None and job.state == "open":
         close_job(job, deps)
@@ -60,6 +58,14 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
     )
     deps.transport.publish_event(request, traceparent=_traceparent(job, item))
     return Accepted(requested="cancel", status_url=f"/v1/runs/{run_id}")
+
+
+def _check(name: ActionName, run: AnyRun, item: RunItem | None, status: str, problem: str, deps: Dependencies) -> None:
+    """Raises ProblemError (409) with the reason if the action is not allowed now."""
+    counts = None if item is None else deps.ledger.counts(item)
+    action = actions_of(run.run_id, item, status, counts, has_job=run.tenant is not None)[name]
+    if action.reason is not None:
+        raise conflict(problem, action.reason)
 
 
 def _traceparent(job: JobItem | None, run: RunItem | None) -> str | None:
@@ -237,8 +243,7 @@ def request_export(caller: Caller, run_id: str, key: str | None, deps: Dependenc
     """Request an export: all results of a run in one object. Raises ProblemError (404, 409)."""
     run = find_run(caller, run_id, deps)
     opened = deps.ledger.get_run(run_id)
-    if opened is None:
-        raise conflict("run-not-open", "The run has no results yet. Repeat the request when the run is running.")
+    _check(ActionName.EXPORT, run, opened, "", "run-not-open", deps)
     export_id = derived_id("export", caller.tenant, run_id, key) if key else str(uuid4())
     moment = deps.clock()
     item = ExportItem(

@@ -100,7 +100,9 @@ api = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES
 def _shown_runs(
     status: RunStatus = None,
     workload: Annotated[str | None, Query(max_length=200, description="Only runs of this workload.")] = None,
-    name: Annotated[str | None, Query(max_length=200, description="Only runs whose name has this part.")] = None,
+    name: Annotated[
+        str | None, Query(max_length=200, description="Only runs whose name has this part, or whose id begins so.")
+    ] = None,
 ) -> RunFilter:
     return RunFilter(status, workload, name)
 
@@ -340,7 +342,7 @@ def get_result(task_id: TaskAddress, caller: Reader, deps: Deps) -> ResultLink:
 def get_dead_letters(
     caller: Reader, deps: Deps, wanted: WantedDeadLetters, limit: Limit = PAGE_ITEMS, cursor: Cursor = None
 ) -> Page[DeadLetterView]:
-    """List the archived dead letters of your runs, the newest day first. A part of the list may be short or empty."""
+    """List the archived dead letters of your runs, the newest first. A part of the list may be short or empty."""
     return list_dead_letters(caller, wanted, limit, cursor, deps)
 
 

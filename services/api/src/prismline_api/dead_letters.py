@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os.path
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from prismline_api.dependencies import Dependencies
@@ -23,6 +24,8 @@ from prismline_runtime import PermanentError, UnavailableError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
 MOST_RECORDS, READERS = 200, 8
+#: Most records of a day that are put in order. Of more, the list shows these.
+MOST_LISTED = 20_000
 #: Most levels of objects and lists in a record that is shown. An answer with more than 255 cannot be written.
 MOST_LEVELS = 100
 #: Prefixes of the folders of days: records that no recovery has taken, and records that a recovery could not send.
@@ -63,16 +66,17 @@ class Wanted:
 def list_dead_letters(
     caller: Caller, wanted: Wanted, limit: int, cursor: str | None, deps: Dependencies
 ) -> Page[DeadLetterView]:
-    """Dead letters of the caller's runs, or with the scope `all` of all runs, by day, the newest day first.
+    """Dead letters of the caller's runs, or with the scope `all` of all runs, the newest first.
 
     The archive holds the dead letters of all tenants. One part of the list reads at most `MOST_RECORDS` of them, so it
     may be empty although more follow.
     """
     if wanted.run_id is not None:
         find_run(caller, wanted.run_id, deps)
-    subject = f"dead-letters/{caller.tenant}/{caller.sees_all}/{json.dumps(astuple(wanted))}"
+    subject = f"dead-letters-by-time/{caller.tenant}/{caller.sees_all}/{json.dumps(astuple(wanted))}"
     after = deps.unseal(subject, cursor)
-    keys, more = _next_keys(wanted, after, deps)
+    places, more = _next_places(wanted, after, deps)
+    keys = [place.key for place in places]
     with ThreadPoolExecutor(READERS) as pool:
         records = list(pool.map(lambda key: _read_for_list(key, deps), keys))
     errors = _errors_of_chunks(records, deps)
@@ -87,10 +91,10 @@ def list_dead_letters(
         if owned[view.run_id]:
             found.append(view)
             if len(found) == limit:
-                more = more or position + 1 < len(keys)
-                keys = keys[: position + 1]
+                more = more or position + 1 < len(places)
+                places = places[: position + 1]
                 break
-    return Page(items=found, next_cursor=deps.seal(subject, keys[-1]) if more and keys else None)
+    return Page(items=found, next_cursor=deps.seal(subject, places[-1]) if more and places else None)
 
 
 def show_dead_letter(caller: Caller, day: str, message_id: str, deps: Dependencies) -> DeadLetterRecordView:
@@ -109,29 +113,44 @@ def _may_see(caller: Caller, run_id: str | None, deps: Dependencies) -> bool:
     return caller.sees_all or (run_id is not None and deps.store.run(caller.tenant, run_id) is not None)
 
 
-def _next_keys(wanted: Wanted, after: str | None, deps: Dependencies) -> tuple[list[str], bool]:
-    """The next `MOST_RECORDS` keys in the order of the list, and whether more may follow."""
-    keys: list[str] = []
-    folders = _folders(wanted, deps)
-    if after is not None:
-        last = f"{after.rpartition('/')[0]}/"
-        folders = [folder for folder in folders if _rank(folder) >= _rank(last)]
+class _Place(NamedTuple):
+    """The place of a record in the list. Later places are greater."""
+
+    #: The negative number of its day, and the negative time of its last receipt, so that the newest come first.
+    day: int
+    received: float
+    key: str
+
+
+def _next_places(wanted: Wanted, after: list[Any] | None, deps: Dependencies) -> tuple[list[_Place], bool]:
+    """The next `MOST_RECORDS` places in the order of the list, and whether more may follow."""
+    places: list[_Place] = []
+    begin = None if after is None else _Place(*after)
+    folders = [(rank, list(group)) for rank, group in groupby(_folders(wanted, deps), key=_rank)]
+    for rank, group in folders:
+        if begin is not None and rank < begin.day:
+            continue
+        if len(places) >= MOST_RECORDS:
+            return places, True
+        day = [place for folder in group for place in _places(folder, deps) if begin is None or place > begin]
+        room = MOST_RECORDS - len(places)
+        places += sorted(day)[:room]
+        if len(day) > room:
+            return places, True
+    return places, False
+
+
+def _places(folder: str, deps: Dependencies) -> Iterator[_Place]:
+    """The places of the records of a day, in no order: their keys are random. At most `MOST_LISTED` of them."""
+    pages = deps.s3.get_paginator("list_objects_v2")
     with aws_errors("list the archive of dead letters"):
-        for folder in folders:
-            if len(keys) >= MOST_RECORDS:
-                return keys, True
-            begin = after if after is not None and after.startswith(folder) else ""
-            listing = deps.s3.list_objects_v2(
-                Bucket=deps.bucket.name, Prefix=folder, StartAfter=begin, MaxKeys=MOST_RECORDS - len(keys)
-            )
-            keys += [entry["Key"] for entry in listing.get("Contents", [])]
-            if listing.get("IsTruncated", False):
-                return keys, True
-    return keys, False
+        for page in pages.paginate(Bucket=deps.bucket.name, Prefix=folder, PaginationConfig={"MaxItems": MOST_LISTED}):
+            for entry in page.get("Contents", []):
+                yield _Place(_rank(folder), -entry["LastModified"].timestamp(), entry["Key"])
 
 
 def _folders(wanted: Wanted, deps: Dependencies) -> list[str]:
-    """The folders of the days that the list shows, in its order."""
+    """The folders of the days that the list shows, the newest day first. A day may have one for each root."""
     pages = deps.s3.get_paginator("list_objects_v2")
     with aws_errors("list the days of the archive of dead letters"):
         folders = [
@@ -147,10 +166,10 @@ def _day(folder: str) -> str:
     return folder.rstrip("/").rpartition("/")[2]
 
 
-def _rank(folder: str) -> tuple[int, str]:
-    """Sorts the newest day first, and within a day the records that no recovery has tried first."""
+def _rank(folder: str) -> int:
+    """Sorts the newest day first."""
     digits = _day(folder).replace("-", "")
-    return (-int(digits) if digits.isdecimal() else 0, "" if folder.startswith(DEAD_LETTERS_PREFIX) else folder)
+    return -int(digits) if digits.isdecimal() else 0
 
 
 def _read(key: str, deps: Dependencies) -> dict[str, Any]:
@@ -244,6 +263,7 @@ def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Depe
         dry_run=request.dry_run,
         retry=request.retry,
         chunk_ids=request.chunk_ids,
+        cancelled_at=request.cancelled_at,
         requested_at=timestamp(deps.clock()),
     )
     deps.transport.publish_event(event, traceparent=None, key=(operation_id,))

@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from prismline_api.cells.columns import NAMES
 from prismline_api.cells.following import Look
 from prismline_api.dependencies import Dependencies
 from prismline_api.parameters import Deps
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES, include_in_schema=False)
 
-#: Seconds between two comments that keep a silent connection open.
-HEARTBEAT_SECONDS = 15.0
+#: Seconds between two events `alive`, by which a client sees that a silent server has not hung.
+HEARTBEAT_SECONDS = 5.0
 #: How long one stream lasts, in seconds. Then the browser connects again, and its key is checked again.
 STREAM_SECONDS = 300.0
 #: How long a browser waits before it connects again, in ms.
@@ -92,7 +93,7 @@ async def follow(run: AnyRun, version: str, deps: Dependencies) -> AsyncIterator
                 shown, version = look.run, now
             troubled = bool(look.trouble)
             if not events and time.monotonic() - spoke_at >= HEARTBEAT_SECONDS:
-                events.append(": still here\n\n")
+                events.append(_event("alive", {}))
             for event in events:
                 yield event
                 spoke_at = time.monotonic()
@@ -116,7 +117,7 @@ def _changes(now: str, cells: Columns | None) -> str:
         return _event("reset", {"version": now}, now)
     if not len(cells):
         return ""
-    columns = zip(("cell", "state", "attempts", "started", "duration"), cells.arrays, strict=True)
+    columns = zip(NAMES, cells.arrays, strict=True)
     return _event("cells", {name: column.tolist() for name, column in columns}, now)
 
 

@@ -218,6 +218,13 @@ class RecoverRequest(Request):
     retry: Annotated[
         bool, Field(description="Try all failed chunks or tasks again, with or without a record in the archive.")
     ] = False
+    cancelled_at: Annotated[
+        Timestamp | None,
+        Field(
+            description="With `retry`: continue the cancelled run that shows this `cancelled_at`. What has failed is"
+            " not tried again."
+        ),
+    ] = None
     keys: Annotated[
         list[DeadLetterKey] | None,
         Field(
@@ -237,6 +244,8 @@ class RecoverRequest(Request):
             raise ValueError("with retry, give chunk_ids instead of keys")
         if not self.retry and self.chunk_ids is not None:
             raise ValueError("give chunk_ids only with retry")
+        if self.cancelled_at is not None and (not self.retry or self.chunk_ids is not None):
+            raise ValueError("give cancelled_at only with retry, and without chunk_ids")
         return self
 
 
@@ -285,6 +294,16 @@ class RepeatedErrorView(Response):
     sentence: Annotated[str, Field(description="All of this for a person.")]
 
 
+class ActionView(Response):
+    """Something that may be done to a run."""
+
+    name: Annotated[
+        str, Field(description="`cancel`, `continue`, `retry`, `rerun_failed` or `export`.", examples=["cancel"])
+    ]
+    allowed: Annotated[bool, Field(description="Whether it is possible now.")]
+    reason: Annotated[str | None, Field(description="Why not, and what to do instead.")] = None
+
+
 class RunView(Response):
     """One execution of a job."""
 
@@ -312,6 +331,14 @@ class RunView(Response):
         RepeatedErrorView | None,
         Field(description="Why the run makes no progress, although it has not failed: a message is being retried."),
     ] = None
+    going_on: Annotated[
+        str | None,
+        Field(description="Why work continues although the run has failed or was cancelled. Absent: nothing does."),
+    ] = None
+    cancelled_at: Annotated[
+        str | None, Field(description="When the run was stopped. Absent: it was not, or it continues.")
+    ] = None
+    actions: Annotated[list[ActionView], Field(description="What may be done to the run now.")] = []
     priority: int | None = None
     max_concurrency: int | None = None
     deadline_at: str | None = None

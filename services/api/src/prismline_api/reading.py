@@ -11,6 +11,7 @@ from datetime import timedelta
 from prismline_api.archive_counts import Counted
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.models import (
+    ActionView,
     ChunkView,
     Costs,
     Counts,
@@ -32,7 +33,8 @@ from prismline_contracts.jobs import JobItem, JobRunItem
 from prismline_contracts.tasks import TaskItem, TaskStatus
 from prismline_http.auth import Caller
 from prismline_http.problems import conflict, not_found
-from prismline_ledger import waiting_for
+from prismline_ledger import Counts as LedgerCounts
+from prismline_ledger import actions_of, going_on, waiting_for
 
 #: Most requests to DynamoDB for one page. If few items pass a filter, the page may end early.
 MOST_READS = 20
@@ -73,7 +75,7 @@ class RunFilter:
 
     status: str | None = None
     workload: str | None = None
-    #: A part of the name, in upper or lower case.
+    #: A part of the name, in upper or lower case, or the beginning of the run's id.
     name: str | None = None
 
     def passes(self, run: AnyRun | RunSummary, status: str) -> bool:
@@ -82,7 +84,7 @@ class RunFilter:
         return (
             self.status in (None, status)
             and self.workload in (None, run.workload)
-            and (self.name or "").casefold() in name.casefold()
+            and ((self.name or "").casefold() in name.casefold() or run.run_id.startswith((self.name or "").lower()))
         )
 
 
@@ -247,10 +249,15 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
         repeated_error=RepeatedErrorView(**repeated.as_document()) if repeated else None,
     )
     if item is None:
-        return shown
+        return shown.model_copy(update={"actions": _actions(run, None, shown.status, None)})
     progress = _progress(item, deps)
+    known = progress.counts
+    counts = None if known is None else LedgerCounts(known.total, known.completed, known.failed)
     return shown.model_copy(
         update={
+            "going_on": going_on(item, shown.status, counts),
+            "cancelled_at": item.cancelled_at,
+            "actions": _actions(run, item, shown.status, counts),
             "counts": progress.counts,
             "costs": progress.costs,
             "n_rejected": item.n_rejected if item.unit == "task" else None,
@@ -261,6 +268,11 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
             "deadline_at": item.deadline_at,
         }
     )
+
+
+def _actions(run: AnyRun, item: RunItem | None, status: str, counts: LedgerCounts | None) -> list[ActionView]:
+    found = actions_of(run.run_id, item, status, counts, has_job=run.tenant is not None)
+    return [ActionView(name=each.name, allowed=each.allowed, reason=each.reason) for each in found.values()]
 
 
 def _progress(run: RunItem, deps: Dependencies) -> RunProgress:

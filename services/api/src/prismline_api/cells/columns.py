@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ PENDING, IN_PROGRESS, COMPLETED, FAILED, DEFERRED = range(len(STATES))
 UNKNOWN = -1
 
 #: The types of a cell's columns.
-KINDS = (np.int32, np.uint8, np.uint8, np.int32, np.int32)
+KINDS = (np.int32, np.uint8, np.uint8, np.int32, np.int32, np.int32)
 
 _CODES = {"PENDING": PENDING, "IN_PROGRESS": IN_PROGRESS, "COMPLETED": COMPLETED, "FAILED": FAILED}
 _CHUNK_ID = f"{CHUNK_SK_PREFIX}chunk-"
@@ -43,6 +43,9 @@ class Columns:
     #: When the latest attempt began, in ms since the run was opened, and how long it took in ms; or `UNKNOWN`.
     started: NDArray[np.int32]
     duration: NDArray[np.int32]
+    #: When the cell completed or failed, in ms since the run was opened; or `UNKNOWN`. The ledger records it some time
+    #: after the attempt: it is not the sum of `started` and `duration`.
+    ended: NDArray[np.int32]
 
     @classmethod
     def of(cls, arrays: Iterable[NDArray[Any]]) -> Columns:
@@ -59,7 +62,7 @@ class Columns:
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """All columns."""
-        return self.cell, self.state, self.attempts, self.started, self.duration
+        return self.cell, self.state, self.attempts, self.started, self.duration, self.ended
 
     def sorted(self) -> Columns:
         """The cells in the order of their numbers."""
@@ -82,6 +85,8 @@ class Columns:
         return self.take(np.flatnonzero(np.logical_or.reduce([new != old for new, old in pairs])))
 
 
+#: The names of the columns, in the order of `Columns.arrays`.
+NAMES = tuple(field.name for field in fields(Columns))
 EMPTY = Columns.of(np.empty(0) for _ in KINDS)
 
 
@@ -92,7 +97,7 @@ def columns_of(items: Iterable[Mapping[str, Any]], opened_at: datetime, now: str
         key = item["SK"]
         number = int(key[len(_CHUNK_ID) :]) if key.startswith(_CHUNK_ID) else int(item["index"])
         state = _CODES.get(item["status"], PENDING)
-        started = item.get("started_at")
+        started, ended = item.get("started_at"), item.get("completed_at")
         if state in (PENDING, IN_PROGRESS) and _waits(item, started or "", now):
             state = DEFERRED
         rows.append(
@@ -102,6 +107,9 @@ def columns_of(items: Iterable[Mapping[str, Any]], opened_at: datetime, now: str
                 min(255, item.get("attempts", 0)),
                 UNKNOWN if started is None else _ms(datetime.fromisoformat(started), opened_at),
                 min(_MOST_MS, item.get("duration_ms", UNKNOWN)),
+                UNKNOWN
+                if ended is None or state not in (COMPLETED, FAILED)
+                else _ms(datetime.fromisoformat(ended), opened_at),
             )
         )
     return Columns.of(np.array(column) for column in zip(*rows, strict=True)) if rows else EMPTY

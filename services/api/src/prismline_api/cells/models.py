@@ -28,6 +28,9 @@ class CellColumns(Response):
         str, Field(description=f"When the latest attempt began, in ms after `opened_at`: {_DIFFERENCES}")
     ]
     duration: Annotated[str, Field(description=f"Duration of the latest attempt, in ms: {_DIFFERENCES}")]
+    ended: Annotated[
+        str, Field(description=f"When the cell completed or failed, in ms after `opened_at`: {_DIFFERENCES}")
+    ]
 
 
 class CellsView(Response):

@@ -2,7 +2,6 @@
 import { get, newKey, post } from "./api.js";
 import { byId, bytes, count, el, notice, plural, replace } from "./dom.js";
 
-const ENDED = ["completed", "failed", "cancelled"];
 const WAIT_MS = 1000;
 const wait = (ms) =>
   new Promise((resolve) => {
@@ -11,17 +10,17 @@ const wait = (ms) =>
 
 let shown = "";
 
-// Show the buttons of the actions that are possible now. `look` returns {run, cells}.
+// Show the buttons of the actions that the server allows now. `look` returns {run, cells}.
 export function actionsOf(place, look) {
   const { run } = look();
-  const ended = ENDED.includes(run.status);
-  const failed = run.counts?.failed ?? 0;
+  const allowed = new Set(run.actions.filter((action) => action.allowed).map((action) => action.name));
   const buttons = /** @type {[string, string, (look: any) => void][]} */ (
     [
-      ended ? null : ["Cancel", "danger", cancel],
-      failed ? [run.unit === "task" ? "Recover failed" : "Rerun failed", "secondary", recover] : null,
-      failed && ended && run.unit === "task" && run.job_id ? ["Rerun failed", "secondary", rerun] : null,
-      (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
+      allowed.has("cancel") ? ["Cancel", "danger", cancel] : null,
+      allowed.has("continue") ? ["Continue", "secondary", resume] : null,
+      allowed.has("retry") ? [run.unit === "task" ? "Recover failed" : "Rerun failed", "secondary", recover] : null,
+      allowed.has("rerun_failed") ? ["Rerun failed", "secondary", rerun] : null,
+      allowed.has("export") && (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
     ].filter(Boolean)
   );
   const names = buttons.map(([name]) => name).join();
@@ -77,25 +76,64 @@ const list = (...lines) =>
     lines.filter(Boolean).map((line) => el("li", {}, line)),
   );
 
+// What a cancellation does, by the counters of the run. The page may have read only a part of the cells: then numbers
+// that come from them are lower limits.
+export function effectOfCancel(run, cells) {
+  const { total, completed = 0, failed = 0 } = run.counts ?? {};
+  const [pending = 0, running = 0, , , deferred = 0] = cells?.counts() ?? [];
+  const waiting = pending + deferred;
+  const left = total === undefined ? waiting + running : Math.max(0, total - completed - failed);
+  const whole = total !== undefined && cells?.about.complete && cells.length === total && waiting + running === left;
+  const ended = `${count(completed)} completed keep their results. ${count(failed)} have failed.`;
+  if (whole)
+    return [
+      `${plural(waiting, `waiting ${run.unit}`)} will not be processed.`,
+      `${count(running)} in progress will be finished.`,
+      ended,
+    ];
+  const few = total === undefined ? "At least " : "";
+  return [
+    `${few}${plural(left, run.unit)} ${left === 1 ? "has" : "have"} not ended. Those in progress${
+      running ? `, at least ${count(running)},` : ""
+    } will be finished, the others will not be processed.`,
+    ended,
+  ];
+}
+
 async function cancel(look) {
   const { run, cells } = look();
-  const [pending, running, completed, failed, deferred] = cells?.counts() ?? [];
   const go = await ask(`Cancel ${run.name}?`, "Cancel the run", async (what) => {
-    replace(
-      what,
-      list(
-        cells ? `${plural(pending + deferred, `waiting ${run.unit}`)} will not be processed.` : null,
-        cells ? `${count(running)} in progress will be finished.` : null,
-        cells ? `${count(completed)} completed keep their results. ${count(failed)} have failed.` : null,
-        "The run ends as cancelled. A recovery can continue it later.",
-      ),
-    );
+    replace(what, list(...effectOfCancel(run, cells), "The run ends as cancelled. A recovery can continue it later."));
     return true;
   });
   if (!go) return;
   await attempt(async () => {
     await post(`${path(run)}/cancel`);
     notice("The run is being cancelled.");
+  });
+}
+
+async function resume(look) {
+  const { run } = look();
+  const { total, completed = 0, failed = 0 } = run.counts ?? {};
+  const go = await ask(`Continue ${run.name}?`, "Continue the run", async (what) => {
+    replace(
+      what,
+      list(
+        total === undefined
+          ? `The ${run.unit}s that have not ended will be processed.`
+          : `${plural(total - completed - failed, run.unit)} that have not ended will be processed.`,
+        failed ? `${count(failed)} failed and are not tried again. They can be retried once the run continues.` : null,
+        "The status stays cancelled until the run ends.",
+      ),
+    );
+    return true;
+  });
+  if (!go) return;
+  await attempt(async () => {
+    const request = { run_id: run.run_id, retry: true, cancelled_at: run.cancelled_at };
+    await post("/dead-letters/recover", request, { idempotencyKey: newKey() });
+    notice("The run will continue as soon as its cancellation has been recorded.");
   });
 }
 

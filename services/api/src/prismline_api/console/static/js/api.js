@@ -1,5 +1,7 @@
 // Calls the public API with the session of this page: JSON in and out, errors as problem details.
 
+// Seconds after which a server that has not begun to answer is taken for one that hangs.
+const ANSWER_SECONDS = 20;
 const csrf = document.querySelector('meta[name="prismline-csrf"]')?.getAttribute("content") ?? "";
 
 /**
@@ -41,17 +43,25 @@ export async function request(method, path, { body, query, signal, headers = {},
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (idempotencyKey) sent["Idempotency-Key"] = idempotencyKey;
   let answer;
+  const patience = new AbortController();
+  const impatient = setTimeout(() => patience.abort(), ANSWER_SECONDS * 1000);
   try {
     answer = await fetch(address, {
       method,
-      signal,
+      signal: signal ? AbortSignal.any([signal, patience.signal]) : patience.signal,
       headers: sent,
       credentials: "same-origin",
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
+    if (patience.signal.aborted && !signal?.aborted)
+      throw new Problem(0, {
+        detail: `The server has not answered for ${ANSWER_SECONDS} s. The page tries again automatically.`,
+      });
     if (error.name === "AbortError") throw error;
     throw new Problem(0, { detail: "The server does not answer. The page tries again automatically." });
+  } finally {
+    clearTimeout(impatient);
   }
   if (answer.ok || answer.status === 304) return answer;
   const problem = new Problem(answer.status, await answer.json().catch(() => ({})));

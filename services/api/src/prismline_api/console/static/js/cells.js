@@ -1,7 +1,7 @@
 // The cells of a run as typed arrays, from an answer of /v1/runs/{id}/cells and from events that change some of them.
 
 export const STATES = ["pending", "in_progress", "completed", "failed", "deferred"];
-const COLUMNS = ["state", "attempts", "started", "duration"];
+const COLUMNS = ["state", "attempts", "started", "duration", "ended"];
 
 function unbase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -41,6 +41,7 @@ export class Cells {
     this.attempts = unbase64(columns.attempts);
     this.started = numbers(columns.started);
     this.duration = numbers(columns.duration);
+    this.ended = numbers(columns.ended);
   }
 
   get length() {
@@ -94,7 +95,8 @@ export function overTime(cells, until, steps = 240) {
     if (state === "in_progress" && started >= 0) began[at(started)] += 1;
     if (state !== "completed" && state !== "failed") continue;
     const from = Math.max(0, started);
-    const to = from + Math.max(0, cells.duration[row]);
+    // The end of a cell is recorded later than its attempt took, for tasks by seconds: their batch ends first.
+    const to = cells.ended[row] >= 0 ? Math.max(from, cells.ended[row]) : from + Math.max(0, cells.duration[row]);
     began[at(from)] += 1;
     all[at(to)] += 1;
     ended[state][at(to)] += 1;

@@ -137,7 +137,14 @@ class Comparison {
     const style = look.style(both);
     const { low = 0, high = 0 } = this.differences ?? {};
     const reach = Math.max(Math.abs(low), Math.abs(high)) || (style.high - style.low) / 10;
-    const gap = { colours: "difference", stretch: "linear", invert: false, low: -reach, high: reach };
+    const gap = {
+      colours: "difference",
+      stretch: "linear",
+      invert: false,
+      low: -reach,
+      high: reach,
+      known: Boolean(this.differences),
+    };
     for (const [index, source] of this.sources.entries()) this.canvases[index].show(source, index < 2 ? style : gap);
     const { unit } = this.entry;
     legend(byId("legend-a"), style, unit);

@@ -112,6 +112,7 @@ function showList(more) {
       "aria-label": `Choose ${letter.message_id}`,
       "data-key": letter.key,
       disabled: !letter.run_id,
+      title: letter.run_id ? null : "It names no run, so it cannot be recovered.",
       onchange: () => {
         input.checked ? chosen.add(letter.key) : chosen.delete(letter.key);
         showChosen();
@@ -139,7 +140,7 @@ function showList(more) {
             : "A message that its queue moves to the dead-letter queue appears here, with the reason.",
         )
       : table(
-          "Dead letters, the newest day first",
+          "Dead letters, the newest first",
           columns,
           letters.map((letter) => [
             box(letter),
@@ -156,6 +157,7 @@ function showList(more) {
         ),
   );
   byId("list").setAttribute("aria-busy", "false");
+  byId("unreadable").hidden = eligible.length === letters.length;
   if (focused) focusOn(byId("list"), `[data-key="${CSS.escape(focused)}"]`);
   byId("more").hidden = !more;
   showChosen();

@@ -115,6 +115,13 @@ export async function showDetail(into, path, number, run) {
     into,
     el("h3", {}, cell.unit === "task" ? `Task ${count(cell.cell)}` : cell.id),
     el("p", {}, badge(cell.status)),
+    pending && cell.last_error
+      ? el(
+          "p",
+          { class: "notice", id: "retrying" },
+          `Being retried after an error: ${plural(cell.attempts, "attempt")} so far. This is not final.`,
+        )
+      : null,
     cell.error ? [el("h3", {}, "Error"), el("pre", {}, cell.error)] : null,
     cell.last_error && cell.last_error !== cell.error
       ? [
@@ -183,7 +190,7 @@ export async function showDetail(into, path, number, run) {
             el(
               "a",
               {
-                href: `/console/dead-letters?run_id=${encodeURIComponent(letter.run_id)}&key=${encodeURIComponent(letter.key)}`,
+                href: `/console/dead-letters?run_id=${encodeURIComponent(letter.run_id)}&letter=${encodeURIComponent(`${letter.day}/${letter.message_id}`)}`,
               },
               letter.source_queue ?? "dead letter",
             ),

@@ -9,6 +9,10 @@ const LARGEST = 28; // maximum side of a square, in CSS pixels
 const MOST_ROWS_PX = 520; // maximum height of the map, in CSS pixels
 const MOST_ATTEMPTS = 6;
 const SAMPLE = 5000;
+const GLYPH_SIDE = 14; // smallest side of a square with a glyph, and with a cross in a failed cell, in CSS pixels
+const CROSS_SIDE = 5;
+const RING = 1.5; // distance of the ring around a smaller failed cell
+const FAILED = STATES.indexOf("failed");
 const MEASURE = "prismline-heat-map";
 const MOST_MEASURES = 500;
 const GLYPHS = STATES.map((state) => stateGlyph(state));
@@ -21,6 +25,7 @@ export class HeatMap {
   constructor(place, handlers) {
     this.handlers = handlers;
     this.cells = null;
+    this.failed = null; // the marks of failed cells that are too small for a glyph
     this.colour = "state";
     this.cursor = 0;
     this.selected = null; // [first, last] row, both inclusive
@@ -131,6 +136,7 @@ export class HeatMap {
       }
     }
     context.putImageData(pixels, 0, 0);
+    this.failed = this.marksOfFailed();
     this.drawNow();
     this.measured(began);
   }
@@ -174,6 +180,7 @@ export class HeatMap {
     context.drawImage(this.image, 0, 0, perRow * side * ratio, rows * side * ratio);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (side >= 6) this.drawSquares(context);
+    if (this.failed) this.drawMarks(context);
     if (this.selected) this.drawSelection(context);
     if (this.cells.length && document.activeElement === this.canvas) this.drawCursor(context);
   }
@@ -191,9 +198,34 @@ export class HeatMap {
       const x = (row % perRow) * side;
       const y = Math.floor(row / perRow) * side;
       context.strokeRect(x + 0.5, y + 0.5, side, side);
-      if (side >= 14 && this.colour === "state")
+      if (side >= GLYPH_SIDE && this.colour === "state")
         context.fillText(GLYPHS[cells.state[row]], x + side / 2 + 0.5, y + side / 2 + 1);
     }
+  }
+
+  // Failed cells that are too small for a glyph differ from others by a shape: a cross, or a ring around the smallest.
+  marksOfFailed() {
+    const { side, perRow, cells } = this;
+    if (side >= GLYPH_SIDE || this.colour !== "state") return null;
+    const marks = new Path2D();
+    const [low, high] = side >= CROSS_SIDE ? [1, side - 1] : [-RING, side + RING];
+    for (let row = cells.state.indexOf(FAILED); row >= 0; row = cells.state.indexOf(FAILED, row + 1)) {
+      const x = (row % perRow) * side;
+      const y = Math.floor(row / perRow) * side;
+      if (side >= CROSS_SIDE) {
+        marks.moveTo(x + low, y + low);
+        marks.lineTo(x + high, y + high);
+        marks.moveTo(x + low, y + high);
+        marks.lineTo(x + high, y + low);
+      } else marks.rect(x + low, y + low, high - low, high - low);
+    }
+    return marks;
+  }
+
+  drawMarks(context) {
+    context.lineWidth = 1;
+    context.strokeStyle = this.side >= CROSS_SIDE ? "#fff" : css(named("--ink"));
+    context.stroke(this.failed);
   }
 
   drawSelection(context) {

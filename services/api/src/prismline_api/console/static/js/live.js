@@ -73,6 +73,9 @@ export function saysState(element) {
   };
 }
 
+// The server sends an event at least every five seconds. After this time without one it hangs, or the network is gone.
+const SILENT_SECONDS = 15;
+
 /**
  * Follow a run by events, or by polling if the server sends no events. `version()` is the version of the cells that the
  * page shows. `load` fetches everything once, for polling. A hidden page disconnects, because a browser opens only a few
@@ -89,25 +92,49 @@ export function saysState(element) {
 export function follow(runId, handlers, load) {
   let polling = null;
   let source = null;
+  let heardAt = 0;
+  let watch = null;
 
   function toPolling() {
-    source?.close();
-    source = null;
+    disconnect();
     polling ??= poll(load, { seconds: 2, onState: handlers.state });
   }
 
+  // A server that hangs keeps its connections, so the browser reports no error. Connect again until it answers.
+  function listen() {
+    if (!source || performance.now() - heardAt < SILENT_SECONDS * 1000) return;
+    handlers.state({
+      ok: false,
+      problem: { detail: `The server has not answered for ${SILENT_SECONDS} s. The page reconnects automatically.` },
+    });
+    disconnect();
+    connect();
+  }
+
   function connect() {
+    heardAt = performance.now();
+    watch ??= setInterval(listen, 1000);
     const query = new URLSearchParams({ run: runId, since: handlers.version() ?? "" });
     source = new EventSource(`/v1/events?${query}`);
-    const ok = () => handlers.state({ ok: true });
+    const heard = () => {
+      heardAt = performance.now();
+    };
+    const ok = () => {
+      heard();
+      handlers.state({ ok: true });
+    };
     const on = (kind, handle) =>
-      source.addEventListener(kind, (event) => handle(JSON.parse(event.data), event.lastEventId));
+      source.addEventListener(kind, (event) => {
+        heard();
+        handle(JSON.parse(event.data), event.lastEventId);
+      });
     on("run", (run) => {
       ok();
       handlers.run(run);
     });
     on("cells", (changes, version) => handlers.cells(changes, version));
     on("reset", () => handlers.reset());
+    on("alive", () => {});
     on("trouble", (trouble) => handlers.state({ ok: false, problem: trouble }));
     source.addEventListener("error", () => {
       if (source?.readyState === EventSource.CLOSED)
@@ -122,6 +149,8 @@ export function follow(runId, handlers, load) {
   }
 
   function disconnect() {
+    clearInterval(watch);
+    watch = null;
     source?.close();
     source = null;
   }

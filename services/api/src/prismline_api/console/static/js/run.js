@@ -38,7 +38,7 @@ function showRun(view) {
   document.title = `${run.name} · Prismline`;
   byId("name").textContent = run.name;
   const { total, completed = 0, failed = 0 } = run.counts ?? {};
-  const end = run.completed_at ? Date.parse(run.completed_at) : Date.now();
+  const end = run.completed_at && !run.going_on ? Date.parse(run.completed_at) : Date.now();
   const facts = [
     ["Status", badge(run.status)],
     ["Workload", run.workload],
@@ -63,7 +63,7 @@ function showRun(view) {
         ]
       : null,
     ["Submitted", moment(run.created_at)],
-    run.completed_at ? ["Ended", moment(run.completed_at)] : null,
+    run.completed_at && !run.going_on ? ["Ended", moment(run.completed_at)] : null,
   ].filter(Boolean);
   const share = total ? (completed + failed) / total : 0;
   replace(
@@ -86,7 +86,10 @@ function showRun(view) {
           `Being retried after an unexpected error: ${run.repeated_error.sentence}`,
         )
       : null,
-    run.error ? el("p", { class: "notice error" }, run.error) : null,
+    run.going_on ? el("p", { class: "notice", id: "going-on" }, run.going_on) : null,
+    run.error
+      ? el("p", { class: run.going_on ? "hint" : "notice error" }, run.going_on ? `Before: ${run.error}` : run.error)
+      : null,
   );
   place.setAttribute("aria-busy", "false");
   const links = byId("links");

@@ -51,9 +51,10 @@ export class TimeLine {
     if (!cells?.length || cells.openedAt === null) return;
     let last = 0;
     for (let row = 0; row < cells.length; row += 1) {
-      if (cells.started[row] >= 0) last = Math.max(last, cells.started[row] + Math.max(0, cells.duration[row]));
+      if (cells.started[row] >= 0)
+        last = Math.max(last, cells.started[row] + Math.max(0, cells.duration[row]), cells.ended[row]);
     }
-    const over = ["completed", "failed", "cancelled"].includes(run?.status);
+    const over = ["completed", "failed", "cancelled"].includes(run?.status) && !run.going_on;
     const until = over ? Math.max(last, 1000) : Math.max(last, Date.now() - cells.openedAt);
     const series = overTime(cells, until * 1.02);
     const data = [

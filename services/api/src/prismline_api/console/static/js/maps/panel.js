@@ -3,7 +3,7 @@ import { el, replace } from "../dom.js";
 import { colours, css, SCALES, STRETCHES, shown, stretch } from "./scales.js";
 
 // Maps with fixed colours and limits.
-const FIXED = { chunks: { colours: "states", stretch: "linear", low: 0, high: 3, invert: false } };
+const FIXED = { chunks: { colours: "states", stretch: "linear", low: 0, high: 3, invert: false, known: true } };
 
 export class Look extends EventTarget {
   constructor(parameters) {
@@ -28,13 +28,14 @@ export class Look extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  // The style for a canvas. `range` is the answer of /runs/{id}/maps/{name}.
+  // The style for a canvas. It is `known` if the limits are those of values, or chosen. `range` is the answer of /runs/{id}/maps/{name}.
   style(range = this.range) {
     const { map, low, high, ...rest } = this.chosen;
     if (FIXED[map]) return FIXED[map];
     const known = [low ?? range?.low ?? 0, high ?? range?.high ?? 1];
     if (known[0] === known[1]) known[1] = known[0] + 1;
-    return { ...rest, low: known[0], high: known[1] };
+    const isKnown = (low ?? range?.low ?? null) !== null && (high ?? range?.high ?? null) !== null;
+    return { ...rest, low: known[0], high: known[1], known: isKnown };
   }
 
   // The settings that differ from the defaults, for the address.
@@ -116,7 +117,8 @@ export function controls(look, maps) {
     for (const name of ["stretch", "colours", "low", "high", "invert"]) form.elements[name].disabled = fixed;
     for (const name of ["low", "high"]) {
       if (document.activeElement !== form.elements[name]) form.elements[name].value = look.chosen[name] ?? "";
-      form.elements[name].placeholder = fixed || look.range?.[name] === undefined ? "auto" : shown(look.range[name]);
+      form.elements[name].placeholder =
+        fixed || look.range?.[name] === undefined ? "auto" : `auto: ${shown(look.range[name])}`;
     }
   };
   for (const event of ["change", "range"]) look.addEventListener(event, fresh);
@@ -138,6 +140,10 @@ export function legend(place, style, unit, shades) {
         ),
       ),
     );
+    return;
+  }
+  if (!style.known) {
+    replace(place, el("p", { class: "hint" }, "No values yet, so the colours have no scale."));
     return;
   }
   const canvas = el("canvas", { class: "bar", width: 256, height: 1, "aria-hidden": "true" });
@@ -168,8 +174,8 @@ function swatch(colour) {
 // A value of a map as text. Flags and states are shown by name.
 export function worded(name, value, unit, shades) {
   if (value === undefined) return "…";
-  if (Number.isNaN(value)) return "no value";
-  if (name === "chunks") return (shades?.[value] ?? "?").toLowerCase().replaceAll("_", " ");
+  if (Number.isNaN(value)) return "no value: the pixel is blank, or its chunk has not completed";
+  if (name === "chunks") return (shades?.[value] ?? "?").replaceAll("_", " ");
   if (name === "flags") {
     const set = (shades ?? [])
       .filter((_, bit) => value & (1 << bit))

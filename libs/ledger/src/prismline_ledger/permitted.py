@@ -1,0 +1,128 @@
+"""Decides what may be done to a run now, and why not. Pure functions.
+
+The api sends these decisions as data, the console draws its buttons from them, and the command and the api refuse with
+their reasons. So no two of them disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from prismline_contracts.items import RunItem
+from prismline_ledger.transitions import Counts
+
+#: The statuses that a run does not leave by itself.
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+class ActionName(StrEnum):
+    """What a person may do to a run."""
+
+    #: Start nothing more.
+    CANCEL = "cancel"
+    #: Continue a cancelled run.
+    CONTINUE = "continue"
+    #: Try everything that failed again, in this run.
+    RETRY = "retry"
+    #: Start a new run of the tasks that failed.
+    RERUN_FAILED = "rerun_failed"
+    #: Pack the results.
+    EXPORT = "export"
+
+
+@dataclass(frozen=True)
+class Action:
+    """Whether an action is allowed now. If it is not, `reason` is a sentence that says why, and what to do instead."""
+
+    name: ActionName
+    reason: str | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is allowed."""
+        return self.reason is None
+
+
+def actions_of(
+    run_id: str, run: RunItem | None, status: str, counts: Counts | None, *, has_job: bool
+) -> dict[ActionName, Action]:
+    """Every action on a run. run: None before the run was opened. has_job: whether it belongs to a job of the API."""
+    reasons = {
+        ActionName.CANCEL: _not_cancel(run_id, run, status),
+        ActionName.CONTINUE: _not_continue(run_id, run, status),
+        ActionName.RETRY: _not_retry(run_id, run, counts),
+        ActionName.RERUN_FAILED: _not_rerun(run_id, run, counts, has_job=has_job),
+        ActionName.EXPORT: _not_export(run_id, run),
+    }
+    return {name: Action(name, reason) for name, reason in reasons.items()}
+
+
+def goes_on(run: RunItem | None, status: str) -> bool:
+    """Whether work continues although the run has failed or was cancelled: a person continued it, or retries it."""
+    return (
+        run is not None
+        and status in {"failed", "cancelled"}
+        and run.cancelled_at is None
+        and run.drained_at is None
+        and (run.uncancelled_at is not None or run.resumed_at is not None or run.drains > 0)
+    )
+
+
+def going_on(run: RunItem | None, status: str, counts: Counts | None) -> str | None:
+    """The sentence that says so. None if nothing continues."""
+    if run is None or counts is None or not goes_on(run, status):
+        return None
+    left = "its work" if counts.total is None else f"{counts.total - counts.ended:,} of its {run.unit}s"
+    verb = "is" if counts.total is None or counts.total - counts.ended == 1 else "are"
+    if status == "cancelled":
+        return f"The run was cancelled and continues: {left} {verb} not finished yet."
+    return f"The run had failed and is being retried: {left} {verb} not finished yet."
+
+
+def _not_cancel(run_id: str, run: RunItem | None, status: str) -> str | None:
+    if status in ENDED and not (status == "cancelled" and run is not None and run.goes_on_after_cancel):
+        return f"Run {run_id} is {status} already. Nothing is left to cancel."
+    return None
+
+
+def _not_continue(run_id: str, run: RunItem | None, status: str) -> str | None:
+    if status != "cancelled":
+        return f"Run {run_id} was not cancelled: it is {status}."
+    if run is None:
+        return f"Run {run_id} was cancelled before its source was read: there is nothing to continue. Submit it again."
+    if run.goes_on_after_cancel:
+        return f"Run {run_id} has already been continued."
+    if run.cancelled_at is None and run.drained_at is not None:
+        return f"Run {run_id} was cancelled after all of its {run.unit}s had ended: nothing is left to do."
+    if run.cancelled_at is None:
+        return f"Run {run_id} is being cancelled. Try again in a moment."
+    return None
+
+
+def _not_retry(run_id: str, run: RunItem | None, counts: Counts | None) -> str | None:
+    if run is None or counts is None:
+        return f"Run {run_id} has no chunks yet: nothing has failed."
+    if run.cancelled_at is not None and run.stop_reason == "cancelled":
+        return f"Run {run_id} was cancelled. Continue it first: prismline retry {run_id} --cancelled"
+    if counts.failed == 0:
+        return f"No {run.unit} of run {run_id} has failed."
+    return None
+
+
+def _not_rerun(run_id: str, run: RunItem | None, counts: Counts | None, *, has_job: bool) -> str | None:
+    if run is None or counts is None:
+        return f"Run {run_id} has no tasks yet: nothing has failed."
+    if run.unit != "task":
+        return f"The chunks of run {run_id} belong to one output. Retry them in this run."
+    if not has_job:
+        return f"Run {run_id} was not submitted over the API, so it has no job that could be run again."
+    if run.drained_at is None and run.ended_at is None:
+        return f"Run {run_id} has not ended. Wait for its end, or cancel it, then run it again."
+    if counts.failed == 0:
+        return f"No task of run {run_id} has failed."
+    return None
+
+
+def _not_export(run_id: str, run: RunItem | None) -> str | None:
+    return f"Run {run_id} has no results yet. Repeat the request when the run is running." if run is None else None
