@@ -74,6 +74,15 @@ class TestCommands:
         assert "chunk-0000000 (1 attempt, 1.5 s): No spectrum." in shown
         assert "chunk-0000002 (5 attempts, 7230.0 s): Given up." in shown
 
+    def test_failures_are_counted_by_their_error(self, world: CliWorld) -> None:
+        world.add_run("run", status="failed", jobs_failed=3, error_message="3 of 3 chunks failed.")
+        for number, error in ((0, "It holds 1 spectra."), (2, "No header."), (4, "It holds 7 spectra.")):
+            moment = f"2026-03-10T14:00:0{number}.000Z"
+            world.add_chunk("run", number, status="FAILED", error=error, attempts=1, completed_at=moment)
+        shown = world.run("failures", "run", expect=1).stdout
+        assert "2 x It holds 7 spectra. (latest: chunk-0000004)" in shown
+        assert "1 x No header." in shown
+
     def test_a_repaired_run_does_not_show_its_earlier_error(self, world: CliWorld) -> None:
         world.add_run("run", status="completed", jobs_total=1, jobs_completed=1, error_message="1 of 1 chunks failed.")
         world.add_chunk("run", 0, last_error="Injected.", attempts=6)

@@ -64,6 +64,14 @@ def test_a_run_that_no_service_begins_is_named_too(world: CliWorld, cube: str, m
     assert f"prismline watch {document['run_id']}" in document["error"]
 
 
+def test_the_words_fit_the_workload(world: CliWorld) -> None:
+    world.add_run("run-1", status="completed", workload="captions", jobs_total=1, jobs_completed=1, n_spectra=3)
+    shown = world.run("run", "run-1").stdout
+    assert "n_windows" in shown
+    assert not any(word in shown for word in ("spectra", "n_blank", "n_refit_failed"))
+    assert "windows/s" in world.run("watch", "run-1").stderr
+
+
 def test_a_run_with_one_long_chunk_shows_progress(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watching, "LOOK_INTO_CHUNKS_SECONDS", 0.0)

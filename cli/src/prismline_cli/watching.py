@@ -142,7 +142,7 @@ class _Clock:
         if view.unit == "task":
             done, of_all, what = view.completed + view.failed, view.total, "tasks"
         else:
-            done, of_all, what = view.spectra_done, (view.item and view.item.n_items) or 0, "spectra"
+            done, of_all, what = view.spectra_done, (view.item and view.item.n_items) or 0, view.items_word
         if self._from is None:
             self._since, self._from = time.monotonic(), done
         rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from prismline_cli.causes import Failure, causes_of
 from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.connection import Connection
 from prismline_cli.finding import chunked, find_run, item_of
@@ -86,6 +88,15 @@ def failures(run_id: RunId, as_json: AsJson = False) -> None:
     else:
         if view.error:
             console.print(f"run: {view.error}", style="red", markup=False, soft_wrap=True)
+        if view.retried:
+            console.print(view.retried, style="yellow", markup=False, soft_wrap=True)
+        _show_causes(
+            [
+                *(Failure(each.chunk_id, each.completed_at or "", each.error or "no error") for each in found),
+                *(Failure(each.source, each.completed_at or "", each.error or "no error") for each in failed),
+            ],
+            view.failed,
+        )
         for chunk in found:
             took = f"{chunk.attempts} attempt{'s' * (chunk.attempts != 1)}, {duration_of(chunk)} s"
             console.print(f"{chunk.chunk_id} ({took}): {chunk.error}", markup=False, soft_wrap=True)
@@ -95,9 +106,22 @@ def failures(run_id: RunId, as_json: AsJson = False) -> None:
         if view.failed > len(failed) > 0:
             console.print(f"... and {view.failed - len(failed):,} more.")
         if not view.error and not found and not failed:
-            console.print("Nothing failed.")
+            console.print("Nothing has failed for good." if view.retried else "Nothing failed.")
     if view.error or found or failed:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def _show_causes(failures: Sequence[Failure], n_failed: int) -> None:
+    """Print how often each error occurred, if some occurred several times."""
+    causes = causes_of(failures)
+    if len(causes) == len(failures):
+        return
+    of_all = f"the first {len(failures):,} of {n_failed:,} failures" if n_failed > len(failures) else "all failures"
+    console.print(f"By error, in {of_all}, the latest first:")
+    for cause in causes:
+        console.print(
+            f"  {cause.count:,} x {cause.example.error} (latest: {cause.example.name})", markup=False, soft_wrap=True
+        )
 
 
 def register(app: typer.Typer) -> None:
