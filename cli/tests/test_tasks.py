@@ -46,6 +46,12 @@ def test_a_run_shows_the_counts_of_its_shards(tasks: Any) -> None:
     assert "chunk" not in shown
 
 
+def test_a_run_whose_list_is_still_being_read_is_running_once_a_task_has_ended(world: CliWorld) -> None:
+    world.add_run("reading", status="pending", unit="task", jobs_completed=596)
+    assert world.json("run", "reading")["status"] == "running"
+    assert world.json("runs")[0]["status"] == "running"
+
+
 def test_a_run_says_that_its_tasks_find_no_slot_as_long_as_it_is_true(world: CliWorld) -> None:
     waiting = "No slot of the run is free: it has 2."
     for run_id, minutes in (("now", 0), ("long-ago", 10)):
@@ -66,6 +72,13 @@ def test_tasks_are_listed_by_status(tasks: Any) -> None:
     assert (failed["source"], failed["error"]) == ("https://example.org/2", "[404] Not Found")
     assert len(tasks.json("tasks", RUN, "--limit", "2")) == 2
     assert "[404] Not Found" in tasks.run("tasks", RUN).stdout
+
+
+def test_tasks_are_found_by_the_beginning_of_their_url(tasks: Any) -> None:
+    (found,) = tasks.json("tasks", RUN, "--url", "https://example.org/2")
+    assert found["index"] == 2
+    assert tasks.json("tasks", RUN, "--url", "https://example.org/2", "--status", "pending") == []
+    assert len(tasks.json("tasks", RUN, "--url", "https://example.org/")) == 4
 
 
 def test_failures_are_those_of_tasks(tasks: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from prismline_cli.connection import Connection
 from prismline_contracts.items import RunItem, WorkflowStateItem
-from prismline_ledger import ENDED, ActionName, Counts, RepeatedError, actions_of, going_on, waiting_for
+from prismline_ledger import ENDED, ActionName, Counts, RepeatedError, actions_of, going_on, shown_status, waiting_for
 from prismline_runtime import decode
 
 #: What a workload calls the items of its chunks.
@@ -33,7 +33,7 @@ class RunView:
     @property
     def status(self) -> str:
         """`pending`, `running`, `completed`, `failed` or `cancelled`."""
-        return self.state.status if self.state else "pending"
+        return shown_status(self.state.status if self.state else "pending", self._counts)
 
     @property
     def error(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prismline_contracts.items import RunItem
-from prismline_ledger import ActionName, Counts, actions_of, going_on
+from prismline_ledger import ActionName, Counts, actions_of, going_on, shown_status
 
 MOMENT = "2026-03-10T12:00:00.000Z"
 FULL = Counts(10, 8, 2)
@@ -66,6 +66,21 @@ def test_tasks_of_a_run_without_a_job_are_not_run_again_in_a_new_run() -> None:
     assert "rerun_failed" not in allowed(item, "failed", FULL, has_job=False)
     reason = actions_of("r", item, "failed", FULL, has_job=False)[ActionName.RERUN_FAILED].reason
     assert "not submitted over the API" in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("status", "counts", "shown"),
+    [
+        ("pending", None, "pending"),
+        ("pending", Counts(None, 0, 0), "pending"),
+        ("pending", Counts(None, 596, 0), "running"),
+        ("failed", Counts(10, 9, 1), "failed"),
+    ],
+)
+def test_a_run_that_is_still_being_split_is_running_once_something_has_ended(
+    status: str, counts: Counts | None, shown: str
+) -> None:
+    assert shown_status(status, counts) == shown
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from prismline_api.app import build_app
 from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
 from prismline_contracts.jobs import api_key_key, api_key_sha256
 from prismline_coordination import RateLimit, Server
+from prismline_ledger import TaskEnding
 from prismline_localstack.testing import ValkeyServer
 
 emulator = pytest.mark.emulator
@@ -215,6 +216,34 @@ class TestPages:
         assert len(acme.walk(f"/runs/{run_id}/tasks", limit=2, status="pending")) == 5
         assert acme.walk(f"/runs/{run_id}/tasks", limit=2, status="failed") == []
         assert len(acme.walk(f"/runs/{run_id}/tasks", limit=2, status="PENDING")) == 5, "older clients send upper case"
+
+    def test_tasks_are_found_by_the_beginning_of_their_url(self, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        first, *_ = (task["url"] for task in acme.walk(f"/runs/{run_id}/tasks", limit=2))
+        assert [task["url"] for task in acme.walk(f"/runs/{run_id}/tasks", limit=2, url=first)] == [first]
+        assert acme.walk(f"/runs/{run_id}/tasks", limit=2, url="https://elsewhere.org") == []
+        assert len(acme.walk(f"/runs/{run_id}/tasks", limit=2, url=first[:12], status="pending")) == 5
+
+    def test_a_run_whose_list_is_still_being_read_is_running_once_a_task_has_ended(
+        self, world: ApiWorld, acme: Api
+    ) -> None:
+        run_id = acme.post("/jobs", urls_job(2))["run"]["run_id"]
+        world.state(run_id, status="pending", survey="catalogue", created_at="2999-01-01T00:00:00Z")
+        assert acme.get(f"/runs/{run_id}")["status"] == "pending"
+        ledger = world.deps.ledger
+        run = ledger.run(run_id)
+        (task, *_) = ledger.start_tasks(run, list(ledger.tasks(run))[:1])
+        ledger.end_tasks(run, [TaskEnding(task, error="404")])
+        assert acme.get(f"/runs/{run_id}")["status"] == "running"
+        everybody = world.caller("ops", ("read", "all"))
+        for status, shown in (("running", True), ("pending", False)):
+            assert (run_id in [each["run_id"] for each in acme.walk("/runs", limit=9, status=status)]) is shown
+            assert (run_id in [each["run_id"] for each in everybody.walk("/runs", limit=9, status=status)]) is shown
+
+    def test_a_run_is_found_by_the_beginning_of_its_id(self, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(1))["run"]["run_id"]
+        acme.post("/jobs", urls_job(1))
+        assert [run["run_id"] for run in acme.walk("/runs", limit=2, name=run_id[:13])] == [run_id]
 
     def test_paging_through_a_run_that_is_being_written_shows_nothing_twice_and_all_that_was_there(
         self, world: ApiWorld, acme: Api

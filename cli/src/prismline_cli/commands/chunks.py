@@ -37,6 +37,7 @@ def chunks(
 def tasks(
     run_id: RunId,
     status: Annotated[TaskStatus | None, typer.Option(case_sensitive=False, help="Only this status.")] = None,
+    url: Annotated[str | None, typer.Option(help="Only tasks whose URL begins so.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +46,8 @@ def tasks(
     view = find_run(connection, run_id)
     if item_of(view).unit != "task":
         fail(f"Run {view.run_id} consists of chunks, not of tasks: `prismline chunks {view.run_id}` lists them.")
-    show_tasks(list(islice(connection.ledger.tasks(item_of(view), status=status), limit)), as_json=as_json)
+    found = connection.ledger.tasks(item_of(view), status=status, begins=url)
+    show_tasks(list(islice(found, limit)), as_json=as_json)
 
 
 def stuck(

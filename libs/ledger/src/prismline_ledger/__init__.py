@@ -4,7 +4,7 @@ from prismline_ledger.base import COUNTERS, ChunkPage
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, failures, leased, seconds_since, waiting_for
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
-from prismline_ledger.permitted import ENDED, Action, ActionName, actions_of, goes_on, going_on
+from prismline_ledger.permitted import ENDED, Action, ActionName, actions_of, goes_on, going_on, shown_status
 from prismline_ledger.repeated_errors import RepeatedError
 from prismline_ledger.splitting import NewChunk, NewRun
 from prismline_ledger.tasks import AddedTasks, GivenBackTask, TaskEnding, TaskPage, TasksEnded
@@ -42,6 +42,7 @@ __all__ = [
     "going_on",
     "leased",
     "seconds_since",
+    "shown_status",
     "truncate",
     "waiting_for",
 ]

@@ -1,4 +1,4 @@
-"""Decides what may be done to a run now, and why not. Pure functions.
+"""Decides what people see of a run's state: its status, what may be done to it now, and why not. Pure functions.
 
 The api sends these decisions as data, the console draws its buttons from them, and the command and the api refuse with
 their reasons. So no two of them disagree.
@@ -56,6 +56,14 @@ def actions_of(
         ActionName.EXPORT: _not_export(run_id, run),
     }
     return {name: Action(name, reason) for name, reason in reasons.items()}
+
+
+def shown_status(status: str, counts: Counts | None) -> str:
+    """The status of a run for people. A run that is still being split is `running` once a chunk or task has ended.
+
+    The status service calls it `pending` until its split is complete, which may take long for a list of a million URLs.
+    """
+    return "running" if status == "pending" and counts is not None and counts.ended > 0 else status
 
 
 def goes_on(run: RunItem | None, status: str) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
@@ -202,18 +204,20 @@ class Tasks(Splitting):
         after: str | None = None,
         limit: int = 100,
         status: TaskStatus | None = None,
+        begins: str | None = None,
     ) -> TaskPage:
-        """At most `limit` tasks of a shard whose ids come after `after`. One request without `status`.
+        """At most `limit` tasks of a shard whose ids come after `after`. One request without `status` and `begins`.
 
-        With `status`, a page may be short, or empty, although more tasks follow: then its `after` is not None.
+        With `status`, or `begins` (the beginning of their sources), a page may be short, or empty, although more tasks
+        follow: then its `after` is not None.
         """
         pk = partition(run.run_id, shard, run.shard_count)
-        where = None if status is None else Attr("status").eq(status.value)
+        where = _wanted(status, begins)
         found: list[TaskItem] = []
         for _ in range(READS_PER_PAGE):
             page = self._table.page(
                 _tasks_in(pk),
-                limit=limit - len(found) if status is None else max(limit, 1000),
+                limit=limit - len(found) if where is None else max(limit, 1000),
                 after=None if after is None else {"PK": pk, "SK": TASK_SK_PREFIX + after},
                 where=where,
             )
@@ -227,9 +231,9 @@ class Tasks(Splitting):
                 break
         return TaskPage(found, after)
 
-    def tasks(self, run: RunItem, *, status: TaskStatus | None = None) -> Iterator[TaskItem]:
-        """All tasks of the run, shard by shard, in the order of their ids."""
-        where = None if status is None else Attr("status").eq(status.value)
+    def tasks(self, run: RunItem, *, status: TaskStatus | None = None, begins: str | None = None) -> Iterator[TaskItem]:
+        """All tasks of the run, shard by shard, in the order of their ids. begins: the beginning of their sources."""
+        where = _wanted(status, begins)
         for shard in range(run.shard_count):
             key = _tasks_in(partition(run.run_id, shard, run.shard_count))
             yield from map(TaskItem.model_validate, self._table.query(key, where=where))
@@ -411,6 +415,16 @@ def _has_begun(task: TaskItem) -> bool:
 def _key(run: RunItem, name: str) -> dict[str, str]:
     shard = shard_of(name, run.shard_count)
     return {"PK": partition(run.run_id, shard, run.shard_count), "SK": TASK_SK_PREFIX + name}
+
+
+def _wanted(status: TaskStatus | None, begins: str | None) -> ConditionBase | None:
+    """The condition for tasks with this status and this beginning of their source. None: all tasks."""
+    conditions: list[ConditionBase] = []
+    if status is not None:
+        conditions.append(Attr("status").eq(status.value))
+    if begins:
+        conditions.append(Attr("source").begins_with(begins))
+    return reduce(and_, conditions) if conditions else None
 
 
 def _tasks_in(pk: str) -> ConditionBase:

@@ -68,6 +68,7 @@ from prismline_api.parameters import (
 )
 from prismline_api.reading import (
     RunFilter,
+    TaskFilter,
     find_job,
     find_run,
     find_task,
@@ -117,6 +118,14 @@ def _wanted_dead_letters(
     return Wanted(first, last, run_id, queue, error)
 
 
+def _wanted_tasks(
+    status: Status = None,
+    url: Annotated[str | None, Query(max_length=2048, description="Only tasks whose URL begins so.")] = None,
+) -> TaskFilter:
+    return TaskFilter(status, url)
+
+
+WantedTasks = Annotated[TaskFilter, Depends(_wanted_tasks)]
 ShownRuns = Annotated[RunFilter, Depends(_shown_runs)]
 WantedDeadLetters = Annotated[Wanted, Depends(_wanted_dead_letters)]
 
@@ -281,12 +290,12 @@ def get_tasks(
     run_id: RunId,
     caller: Reader,
     deps: Deps,
-    status: Status = None,
+    wanted: WantedTasks,
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> RunPage[TaskView]:
     """List the tasks of a run of `urls`, in no particular order. A part of the list may be short or empty."""
-    return list_tasks(caller, run_id, status, limit, cursor, deps)
+    return list_tasks(caller, run_id, wanted, limit, cursor, deps)
 
 
 @api.get("/runs/{run_id}/chunks", tags=["runs"], response_model_exclude_none=True)

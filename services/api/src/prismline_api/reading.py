@@ -34,7 +34,7 @@ from prismline_contracts.tasks import TaskItem, TaskStatus
 from prismline_http.auth import Caller
 from prismline_http.problems import conflict, not_found
 from prismline_ledger import Counts as LedgerCounts
-from prismline_ledger import actions_of, going_on, waiting_for
+from prismline_ledger import actions_of, going_on, shown_status, waiting_for
 
 #: Most requests to DynamoDB for one page. If few items pass a filter, the page may end early.
 MOST_READS = 20
@@ -86,6 +86,15 @@ class RunFilter:
             and self.workload in (None, run.workload)
             and ((self.name or "").casefold() in name.casefold() or run.run_id.startswith((self.name or "").lower()))
         )
+
+
+@dataclass(frozen=True)
+class TaskFilter:
+    """Which tasks a list shows."""
+
+    status: str | None = None
+    #: The beginning of the URL.
+    url: str | None = None
 
 
 def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
@@ -151,13 +160,16 @@ def _list_all_runs(wanted: RunFilter, limit: int, cursor: str | None, deps: Depe
     found = []
     for state in deps.all_runs.newest():
         run = UnownedRun.of(state)
-        if (position is None or [run.created_at, run.run_id] < position) and wanted.passes(run, state.status):
+        # A pending run is shown as running once something has ended: its summary decides.
+        status = "running" if state.status == "pending" and wanted.status == "running" else state.status
+        if (position is None or [run.created_at, run.run_id] < position) and wanted.passes(run, status):
             found.append(run)
         if len(found) > limit:
             break
     shown = found[:limit]
     last = [shown[-1].created_at, shown[-1].run_id] if len(found) > limit else None
-    return Page(items=_summaries(shown, deps), next_cursor=deps.seal("all-runs", last))
+    items = [run for run in _summaries(shown, deps) if wanted.passes(run, run.status)]
+    return Page(items=items, next_cursor=deps.seal("all-runs", last))
 
 
 def _summaries(runs: Sequence[AnyRun], deps: Dependencies) -> list[RunSummary]:
@@ -174,13 +186,14 @@ def _summary(
     run: AnyRun, state: WorkflowStateItem | None, item: RunItem | None, letters: Counted | None, deps: Dependencies
 ) -> RunSummary:
     progress = _progress(item, deps) if item else RunProgress()
+    counts = _counts(progress)
     return RunSummary(
         run_id=run.run_id,
         job_id=run.job_id,
         name=run.survey,
         workload=run.workload,
         created_at=run.created_at,
-        status=state.status if state else "pending",
+        status=shown_status(state.status if state else "pending", counts),
         unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
         counts=progress.counts,
         costs=progress.costs,
@@ -251,10 +264,10 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
     if item is None:
         return shown.model_copy(update={"actions": _actions(run, None, shown.status, None)})
     progress = _progress(item, deps)
-    known = progress.counts
-    counts = None if known is None else LedgerCounts(known.total, known.completed, known.failed)
+    counts = _counts(progress)
     return shown.model_copy(
         update={
+            "status": shown_status(shown.status, counts),
             "going_on": going_on(item, shown.status, counts),
             "cancelled_at": item.cancelled_at,
             "actions": _actions(run, item, shown.status, counts),
@@ -268,6 +281,11 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
             "deadline_at": item.deadline_at,
         }
     )
+
+
+def _counts(progress: RunProgress) -> LedgerCounts | None:
+    known = progress.counts
+    return None if known is None else LedgerCounts(known.total, known.completed, known.failed)
 
 
 def _actions(run: AnyRun, item: RunItem | None, status: str, counts: LedgerCounts | None) -> list[ActionView]:
@@ -299,11 +317,12 @@ def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
 
 
 def list_tasks(
-    caller: Caller, run_id: str, status: str | None, limit: int, cursor: str | None, deps: Dependencies
+    caller: Caller, run_id: str, wanted: TaskFilter, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[TaskView]:
     """A page of a run's tasks, shard by shard, in order of id. This order never changes, so no task is shown twice."""
     find_run(caller, run_id, deps)
-    subject = f"tasks/{run_id}/{status or ''}"
+    subject = f"tasks/{run_id}/{wanted.status or ''}/{wanted.url or ''}"
+    status = TaskStatus(wanted.status.upper()) if wanted.status else None
     position = deps.unseal(subject, cursor)
     run = deps.ledger.get_run(run_id)
     if run is None or run.unit != "task":
@@ -312,7 +331,7 @@ def list_tasks(
     items: list[TaskItem] = []
     for _ in range(max(MOST_READS, run.shard_count)):
         page = deps.ledger.page_of_tasks(
-            run, shard, after=after, limit=limit - len(items), status=TaskStatus(status.upper()) if status else None
+            run, shard, after=after, limit=limit - len(items), status=status, begins=wanted.url
         )
         items += page.tasks
         shard, after = (shard, page.after) if page.after is not None else (shard + 1, None)
