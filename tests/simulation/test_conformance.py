@@ -1085,7 +1085,7 @@ def test_a_deleted_queue_loses_its_messages(backend: Backend) -> None:
     code, tags = "AWS.SimpleQueueService.NonExistentQueue", {"prismline:run": "run-1"}
     url = backend.sqs.create_queue(QueueName=backend.unique, tags=tags)["QueueUrl"]
     assert backend.sqs.list_queue_tags(QueueUrl=url)["Tags"] == tags
-    assert "Tags" not in backend.sqs.list_queue_tags(QueueUrl=backend.queue("-other"))
+    assert not backend.sqs.list_queue_tags(QueueUrl=backend.queue("-other")).get("Tags")
     backend.sqs.send_message(QueueUrl=url, MessageBody="a")
     backend.sqs.delete_queue(QueueUrl=url)
     assert refusal(backend.sqs.receive_message, QueueUrl=url) == code
