@@ -21,6 +21,10 @@ def plain(item: Any) -> Any:
     return item
 
 
+def ends_with(item: str) -> str:
+    return item[-2:]
+
+
 def counts_its_calls(item: int) -> int:
     SEEN.append(item)
     return len(SEEN)
@@ -53,7 +57,7 @@ def gives_a_set(item: int) -> set:
     return {item}
 
 
-@workload(timeout=1)
+@workload(timeout=3)
 def sleeps(item: float) -> float:
     time.sleep(item)
     return item

@@ -16,10 +16,16 @@ LEAK: list[bytes] = []
 FILES: list[int] = []
 
 
-@workload(timeout=2, memory=300, processes=8, files=128)
+@workload(timeout=20, memory=300, processes=8, files=128)
 def work(item: dict) -> object:
     """Do what the item says; `good` items answer with their number."""
     return globals()[item["do"]](item)
+
+
+@workload(timeout=2, memory=300, processes=8, files=128)
+def impatient(item: dict) -> object:
+    """The same, for items that hang."""
+    return work(item)
 
 
 def good(item: dict) -> int:
@@ -174,6 +180,21 @@ def need_80_files(item: dict) -> int:
 def close_all_files(item: dict) -> int:
     os.closerange(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     return item["n"]
+
+
+def stop(item: dict) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def write_a_module(item: dict) -> int:
+    Path("colorsys.py").write_text("raise RuntimeError('a module of another item')")
+    return item["n"]
+
+
+def import_a_module(item: dict) -> int:
+    import colorsys  # noqa: PLC0415  the item does it
+
+    return len(colorsys.rgb_to_hsv(0, 0, 0))
 
 
 def read_input(item: dict) -> str:

@@ -31,6 +31,13 @@ def supervisor() -> Iterator[Supervisor]:
         yield made
 
 
+@pytest.fixture
+def impatient() -> Iterator[Supervisor]:
+    """Kills an item after two seconds."""
+    with Supervisor("hostile:impatient", paths=[HERE]) as made:
+        yield made
+
+
 def between_two_others(supervisor: Supervisor, do: str, **fields: object) -> Outcome:
     """The outcome of an item that runs after a good one and before two good ones."""
     assert value_of_good(supervisor, 1) == 1
@@ -121,9 +128,9 @@ def test_an_item_that_finds_too_little_left_is_repeated_in_a_new_process(
     assert supervisor.pid != pid
 
 
-@pytest.mark.parametrize("do", ["hang", "hang_against_signals"])
-def test_an_item_that_hangs_is_killed_after_its_timeout(supervisor: Supervisor, do: str) -> None:
-    outcome = between_two_others(supervisor, do)
+@pytest.mark.parametrize("do", ["hang", "hang_against_signals", "stop"])
+def test_an_item_that_hangs_is_killed_after_its_timeout(impatient: Supervisor, do: str) -> None:
+    outcome = between_two_others(impatient, do)
     assert (outcome.error_type, outcome.error) == (
         "prismline.TimedOut",
         "The item took longer than its limit of 2 s.",
@@ -216,6 +223,17 @@ def test_an_item_that_closes_the_streams_of_its_process_fails_alone(supervisor: 
     }
 
 
+def test_a_module_that_an_item_writes_is_not_imported_by_another_one(supervisor: Supervisor) -> None:
+    assert supervisor.run({"do": "write_a_module", "n": 1}, item_id="writer").value == 1
+    assert supervisor.run({"do": "import_a_module"}, item_id="reader").value == 3
+
+
+def test_an_item_that_is_larger_than_a_pipe_arrives() -> None:
+    item = "x" * 5_000_000 + "y"
+    with Supervisor("authors:ends_with", paths=[HERE]) as supervisor:
+        assert [supervisor.run(item, item_id=str(n)).value for n in range(2)] == ["xy", "xy"]
+
+
 def test_an_item_reads_an_empty_standard_input(supervisor: Supervisor) -> None:
     assert between_two_others(supervisor, "read_input").value == ""
 
@@ -266,11 +284,11 @@ HARMFUL = {
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_good_items_succeed_among_harmful_ones_in_any_order(supervisor: Supervisor, seed: int) -> None:
+def test_good_items_succeed_among_harmful_ones_in_any_order(impatient: Supervisor, seed: int) -> None:
     drawn = random.Random(seed)
     items = [*HARMFUL, *["good"] * 2 * len(HARMFUL)]
     drawn.shuffle(items)
-    outcomes = [supervisor.run({"do": do, "n": n}, item_id=str(n)) for n, do in enumerate(items)]
+    outcomes = [impatient.run({"do": do, "n": n}, item_id=str(n)) for n, do in enumerate(items)]
     expected = [n if HARMFUL.get(do, True) else None for n, do in enumerate(items)]
     assert [each.value for each in outcomes] == expected
 
@@ -294,7 +312,7 @@ def test_a_gigabyte_of_output_needs_no_memory_of_the_supervisor() -> None:
 PROGRAM = """
 import sys
 from prismline.supervisor import Supervisor
-supervisor = Supervisor("hostile:work", paths=[sys.argv[1]])
+supervisor = Supervisor("hostile:impatient", paths=[sys.argv[1]])
 print(supervisor.description.name, supervisor.pid, flush=True)
 if sys.argv[2] != "idle":
     supervisor.run({"do": "hang", "pid_file": sys.argv[2]}, item_id="hanging")

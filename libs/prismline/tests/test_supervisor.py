@@ -192,7 +192,7 @@ def test_a_supervisor_in_another_thread_does_not_notice_a_hostile_item() -> None
         with Supervisor("hostile:work", paths=[HERE]) as supervisor:
             values.extend(supervisor.run({"do": "good", "n": n}, item_id=str(n)).value for n in range(200))
 
-    with ThreadPoolExecutor(2) as pool, Supervisor("hostile:work", paths=[HERE]) as supervisor:
+    with ThreadPoolExecutor(2) as pool, Supervisor("hostile:impatient", paths=[HERE]) as supervisor:
         others = pool.submit(good)
         for do in ("exit_code_3", "hang", "crash_with_a_child_that_lives", "use_up_files"):
             assert supervisor.run({"do": do}, item_id=do).status == "failed"

@@ -51,7 +51,7 @@ class RunnerProcess:
         options = [option for path in paths for option in ("--path", path)]
         try:
             self._process = subprocess.Popen(
-                [python, "-m", "prismline.runner", name, *options],
+                [python, "-P", "-m", "prismline.runner", name, *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
