@@ -76,7 +76,7 @@ def test_a_worker_states_what_it_needs_for_each_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("producer", "consumer", "kind.v1", "field"),
+    ("producer", "consumer", "kind", "field"),
     [
         ("splitter", "worker", "chunk.process.v2", "reference"),
         ("splitter", "status", "run.submitted.v1", "tolerated_failure_percent"),

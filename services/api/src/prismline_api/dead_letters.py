@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -144,9 +144,10 @@ def _places(folder: str, deps: Dependencies) -> Iterator[_Place]:
     """The places of the records of a day, in no order: their keys are random. At most `MOST_LISTED` of them."""
     pages = deps.s3.get_paginator("list_objects_v2")
     with aws_errors("list the archive of dead letters"):
-        for page in pages.paginate(Bucket=deps.bucket.name, Prefix=folder, PaginationConfig={"MaxItems": MOST_LISTED}):
-            for entry in page.get("Contents", []):
-                yield _Place(_rank(folder), -entry["LastModified"].timestamp(), entry["Key"])
+        listed = pages.paginate(Bucket=deps.bucket.name, Prefix=folder)
+        entries = (entry for page in listed for entry in page.get("Contents", []))
+        for entry in islice(entries, MOST_LISTED):
+            yield _Place(_rank(folder), -entry["LastModified"].timestamp(), entry["Key"])
 
 
 def _folders(wanted: Wanted, deps: Dependencies) -> list[str]:
