@@ -118,6 +118,11 @@ def test_adding_a_field(checkout: Checkout) -> None:
     assert "chunk.failed.v1 $.culprit: the reader needs it and the writer does not write it" in done.stderr
     checkout.edit("events.py", "    culprit: Name\n", "    culprit: Name | None = None\n")
     checkout.make_schemas()
+    done = checkout.run("make contracts")
+    assert done.returncode == 1
+    assert "chunk.failed.v1 $.culprit: the reader ignores it, and `[ignorable]`" in done.stderr
+    with (checkout.entry("chunk.failed.v1") / "contract.toml").open("a") as entry:
+        entry.write('\n[ignorable]\nculprit = "It blames nobody."\n')
     assert checkout.run("make contracts").returncode == 0
     assert "culprit" in json.loads((checkout.entry("chunk.failed.v1") / "schema.json").read_text())["properties"]
     assert "Who is to blame." in (checkout.pages() / "catalogue/chunk.failed.v1.html").read_text()
