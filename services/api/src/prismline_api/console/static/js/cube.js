@@ -188,11 +188,11 @@ const live = poll(
         if (view.pixel) loadSpectrum();
       }
     }
-    const ended = (about.chunks.COMPLETED ?? 0) + (about.chunks.FAILED ?? 0);
+    const ended = (about.chunks.completed ?? 0) + (about.chunks.failed ?? 0);
     const total = Object.values(about.chunks).reduce((sum, n) => sum + n, 0);
     byId("chunks").textContent =
       `${about.nx} × ${about.ny} pixels, ${about.n_channels} channels · ${ended} of ${total} chunks ended` +
-      (about.chunks.FAILED ? `, ${about.chunks.FAILED} failed` : "");
+      (about.chunks.failed ? `, ${about.chunks.failed} failed` : "");
   },
   {
     seconds: 4,
