@@ -37,10 +37,10 @@ RUNS = {
     "make contracts": ["check"],
     "make schemas": ["schemas"],
     RELEASE: ["release", NEXT],
-    ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod": [
+    ".venv/bin/prismline-contracts can-i-deploy worker 1.1.0 --to prod": [
         "can-i-deploy",
         "worker",
-        "1.0.0",
+        "1.1.0",
         "--to",
         "prod",
     ],
@@ -178,14 +178,14 @@ def test_adding_a_major_version_and_retiring_the_one_before(checkout: Checkout) 
 
 
 def test_asking_about_a_deployment(checkout: Checkout) -> None:
-    ask = ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod"
+    ask = ".venv/bin/prismline-contracts can-i-deploy worker 1.1.0 --to prod"
     assert checkout.run(ask).returncode == 2
     (record,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     (checkout.root / "contracts/deployed").mkdir()
     (checkout.root / "contracts/deployed/prod.json").write_text(record)
     done = checkout.run(ask)
     assert done.returncode == 0, done.stderr
-    assert "worker 1.0.0 works with what is in prod: splitter 1.0.0, status 1.1.0." in done.stdout
+    assert "worker 1.1.0 works with what is in prod: splitter 1.0.0, status 1.1.0." in done.stdout
 
 
 def test_a_command_runs_what_its_target_runs() -> None:

@@ -29,9 +29,9 @@ RUN = {
     "make contracts": f"{EVOLVING}::test_adding_a_field",
     "make schemas": f"{EVOLVING}::test_adding_a_field",
     "make pacts": f"{PACTS}::test_every_pact_is_what_its_consumer_needs_now",
-    ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod": f"{EVOLVING}::test_asking_about_a_deployment",
+    ".venv/bin/prismline-contracts can-i-deploy worker 1.1.0 --to prod": f"{EVOLVING}::test_asking_about_a_deployment",
     "aws ssm get-parameters-by-path --path /prismline/prod/deployed |"
-    " .venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod --record -": (
+    " .venv/bin/prismline-contracts can-i-deploy worker 1.1.0 --to prod --record -": (
         f"{DEPLOYING}::test_what_is_deployed_says_whether_a_service_can_be"
     ),
     ".venv/bin/prismline-contracts release 1.2.0": (

@@ -163,4 +163,4 @@ def test_an_earlier_checkout_is_deployed(
 
 def test_what_is_deployed_says_whether_a_service_can_be(account: dict[str, Any]) -> None:
     (ask,) = [command for command in commands(CONTRACTS_PAGE) if command.endswith("--record -")]
-    assert "worker 1.0.0 works with what is in prod" in shell(ask.replace(".venv/bin/", ""))
+    assert "worker 1.1.0 works with what is in prod" in shell(ask.replace(".venv/bin/", ""))

@@ -20,7 +20,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from prismline_api.cells.columns import NAMES
 from prismline_api.cells.following import Look
 from prismline_api.dependencies import Dependencies
 from prismline_api.parameters import Deps
@@ -117,8 +116,7 @@ def _changes(now: str, cells: Columns | None) -> str:
         return _event("reset", {"version": now}, now)
     if not len(cells):
         return ""
-    columns = zip(NAMES, cells.arrays, strict=True)
-    return _event("cells", {name: column.tolist() for name, column in columns}, now)
+    return _event("cells", {name: column.tolist() for name, column in cells.by_name.items()}, now)
 
 
 def _event(kind: str, data: Any, version: str | None = None) -> str:

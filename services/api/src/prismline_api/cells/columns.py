@@ -64,6 +64,11 @@ class Columns:
         """All columns."""
         return self.cell, self.state, self.attempts, self.started, self.duration, self.ended
 
+    @property
+    def by_name(self) -> dict[str, NDArray[Any]]:
+        """All columns by the names that clients know."""
+        return {field.name: column for field, column in zip(fields(self), self.arrays, strict=True)}
+
     def sorted(self) -> Columns:
         """The cells in the order of their numbers."""
         return self.take(np.argsort(self.cell, kind="stable"))
@@ -85,8 +90,6 @@ class Columns:
         return self.take(np.flatnonzero(np.logical_or.reduce([new != old for new, old in pairs])))
 
 
-#: The names of the columns, in the order of `Columns.arrays`.
-NAMES = tuple(field.name for field in fields(Columns))
 EMPTY = Columns.of(np.empty(0) for _ in KINDS)
 
 

@@ -23,7 +23,6 @@ from prismline_api.cells.columns import (
     EMPTY,
     FAILED,
     IN_PROGRESS,
-    NAMES,
     PENDING,
     STATES,
     Columns,
@@ -265,7 +264,7 @@ class RunCells:
             "states": list(STATES),
             "processing_seconds": round(cells.processing_ms / 1000, 3),
             "bytes": sum(stretch.bytes for stretch in self._stretches) if run and run.unit == "task" else None,
-            "columns": {name: packed(column) for name, column in zip(NAMES, cells.arrays, strict=True)},
+            "columns": {name: packed(column) for name, column in cells.by_name.items()},
         }
         body = json.dumps(document, separators=(",", ":")).encode()
         return Picture(self._version, body, gzip.compress(body, 6, mtime=0))
