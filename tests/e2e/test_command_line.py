@@ -164,7 +164,7 @@ CUBE = "cube"
         (("run", "no-such-run"), "There is no run no-such-run."),
         (("submit", "nowhere.fits", "--survey", "s"), "There is no file nowhere.fits."),
         (("submit", CUBE, "--survey", "a/b"), "survey"),
-        (("submit", CUBE, "--survey", "s", "--beta", "-1"), "params.beta"),
+        (("submit", CUBE, "--survey", "s", "--beta", "-1"), "beta: Input should be greater than 0"),
         (("plot", "x", "--x", "1"), "--y"),
         (("chunks", "x", "--status", "lost"), "lost"),
     ],
