@@ -27,7 +27,10 @@ def _entries(commit: str) -> Iterator[tuple[str, Entry]]:
         folder, _, file = name.removeprefix("contracts/").rpartition("/")
         if name == "contracts/registry.toml":  # until contracts 1.0.0: all contracts in one file
             for contract, entry in tomllib.loads(text).items():
-                yield contract, Entry(Kind(entry["kind"]), "", tuple(entry["producers"]), tuple(entry["consumers"]))
+                yield (
+                    contract,
+                    Entry(Kind(entry["kind"]), entry["owner"], tuple(entry["producers"]), tuple(entry["consumers"])),
+                )
         elif file == "contract.toml":
             yield folder.rpartition("/")[2], read_entry(text)
 

@@ -185,7 +185,7 @@ def test_asking_about_a_deployment(checkout: Checkout) -> None:
     (checkout.root / "contracts/deployed/prod.json").write_text(record)
     done = checkout.run(ask)
     assert done.returncode == 0, done.stderr
-    assert "worker 1.1.0 works with what is in prod: splitter 1.0.0, status 1.1.0." in done.stdout
+    assert "worker 1.1.0 works with what is in prod: splitter 1.0.0, status 1.2.0." in done.stdout
 
 
 def test_a_command_runs_what_its_target_runs() -> None:

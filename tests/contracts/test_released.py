@@ -36,7 +36,9 @@ def test_a_released_version_sends_and_takes_what_the_registry_in_its_commit_says
     [
         ("splitter", "now", {"worker": "1.0.0"}, "splitter 1.1.0 sends chunk.process.v2, and worker 1.0.0"),
         ("worker", "1.0.0", {"splitter": "now"}, "sends chunk.process.v2, and worker 1.0.0 does not take it"),
-        ("splitter", "now", {"dlq-consumer": "1.0.0"}, "chunk.process.v2, and dlq-consumer 1.0.0"),
+        ("dlq-consumer", "now", {"worker": "1.0.0"}, "dlq-consumer 1.1.0 sends chunk.process.v2, and worker 1.0.0"),
+        ("splitter", "now", {"worker": "now", "dlq-consumer": "1.0.0"}, None),
+        ("worker", "now", {"splitter": "1.0.0", "dlq-consumer": "1.0.0", "status": "now"}, None),
         ("worker", "now", {"splitter": "1.0.0", "dlq-consumer": "now"}, None),
     ],
 )

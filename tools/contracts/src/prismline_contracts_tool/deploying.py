@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from prismline_contracts.base import Contract, Name
 from prismline_contracts.summaries import Kind
-from prismline_contracts_tool.registry import Entry
+from prismline_contracts_tool.registry import BUS, Entry
 
 #: The contract that all messages have in common.
 ENVELOPE = "envelope.v1"
@@ -76,10 +76,19 @@ class Verifications:
         messages = {
             name: entry for name, entry in sorted(registry.items()) if entry.kind is Kind.MESSAGE and name != ENVELOPE
         }
-        sent = {name: sorted(entry.consumers) for name, entry in messages.items() if service in entry.producers}
+        sent = {name: _takers(entry) for name, entry in messages.items() if service in entry.producers}
         taken = [name for name, entry in messages.items() if service in entry.consumers]
         self.sends.setdefault(service, {})[version] = sent
         self.takes.setdefault(service, {})[version] = taken
+
+
+def _takers(entry: Entry) -> list[str]:
+    """Who has to take a message: all that subscribe to an event, or the service that owns the queue of a command.
+
+    The dead-letter consumer also reads commands of other services. One that does not know a type lets it wait.
+    """
+    command = entry.channel != BUS and entry.owner in entry.consumers
+    return [entry.owner] if command else sorted(entry.consumers)
 
 
 @dataclass(frozen=True)
