@@ -271,7 +271,7 @@ def test_the_state_of_the_emulator_is_unchanged_after_down_and_up(system: EchoSy
     system.send("kept")
     down(system.home)
     after = system.up()
-    assert after.endpoint != before.endpoint
+    assert after.endpoint == before.endpoint
     assert after.client("s3").get_object(Bucket=after.outputs["BUCKET"], Key="kept")["Body"].read() == b"object"
     assert after.client("dynamodb").scan(TableName=after.outputs["RUNS_TABLE"])["Items"] == [item]
     system.wait_for("kept", "end")
