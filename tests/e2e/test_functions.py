@@ -19,6 +19,7 @@ from prismline_localstack.home import Home
 from prismline_localstack.permissions import LOG_VARIABLE, read_decisions
 from prismline_localstack.settings import REPOSITORY
 from prismline_splitter.inputs import SMALL_CUBE_BYTES
+from tests.contracts.versions import verify_as
 from tests.cubes import write_cube, write_large_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
@@ -97,12 +98,13 @@ def test_the_api_lists_a_dead_letter_whose_recovery_failed(functions: System, ap
 
 def release(folder: Path, version: str) -> Path:
     """A checkout in which the worker has another version and different code."""
-    for part in ("contracts/src", "libs", "services", "platform"):
+    for part in ("contracts", "libs", "services", "platform"):
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     worker = folder / "services" / "worker"
     project = worker / "pyproject.toml"
     before, _, after = project.read_text().partition('version = "')
     project.write_text(f'{before}version = "{version}"{after.partition(chr(34))[2]}')
+    verify_as(folder, "worker", version)
     package = worker / "src" / "prismline_worker" / "__init__.py"
     package.write_text(f"{package.read_text()}\n# Release {version}.\n")
     return folder

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from prismline_localstack.settings import REPOSITORY
+from tests.contracts.versions import verify_as
 from tests.docs.commands import commands as commands_of
 from tests.fake_docker import write_fake_docker
 from tests.releases import wheels
@@ -146,6 +147,9 @@ def test_the_service_is_planned_deployed_and_rolled_back(sparse: Path, tools: Pa
     project.write_text(project.read_text().replace(f'version = "{before}"', 'version = "9.0.0"'))
     package = sparse / f"services/{SERVICE}/src/prismline_{SERVICE}/__init__.py"
     package.write_text(f"{package.read_text()}\n# Release 9.0.0.\n")
+    with pytest.raises(AssertionError, match=f"Nothing was verified for {SERVICE} 9.0.0"):
+        make(sparse, tools, "deploy", "ENV=local", **where)
+    verify_as(sparse, SERVICE, "9.0.0")
     assert "Modify" in make(sparse, tools, "plan", "ENV=local", **where)
     assert f"{SERVICE} 9.0.0 is deployed" in make(sparse, tools, "deploy", "ENV=local", **where)
     assert f"{SERVICE} {before} is deployed" in make(sparse, tools, "rollback", "ENV=local", **where)
