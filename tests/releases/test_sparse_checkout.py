@@ -169,6 +169,7 @@ def test_the_deploy_tool_alone_releases_the_service(
     before = re.findall(r'^version = "(.+)"', project.read_text(), re.MULTILINE)[0]
     assert f"{SERVICE} {before} is deployed" in make(sparse, deployer, "plan", "deploy", **account)
     project.write_text(project.read_text().replace(f'version = "{before}"', 'version = "9.0.0"'))
+    verify_as(sparse, SERVICE, "9.0.0")
     assert f"{SERVICE} 9.0.0 is deployed" in make(sparse, deployer, "deploy", **account)
     assert f"{SERVICE} {before} is deployed" in make(sparse, deployer, "rollback", **account)
     make(sparse, deployer, "bill")
