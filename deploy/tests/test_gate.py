@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from prismline_cli.output import ExitCode
 from prismline_contracts_tool.deploying import VERIFICATIONS, Verifications
 from prismline_deploy import commands, deploying, targets
 from prismline_deploy.deploying import Target
-from prismline_deploy.errors import DeployError
 from prismline_deploy.gate import objections
 from prismline_deploy.record import Record, Release, ReleaseHistory
 from prismline_localstack.state import make_client
@@ -39,23 +39,33 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_producer_waits_until_its_consumer_takes_what_it_sends(root: Path) -> None:
-    (why,) = objections(root, "prod", {"worker": "1.0.0", "splitter": "1.0.0"}, {"splitter": "1.1.0"})
+    (why,) = objections([root], "prod", {"worker": "1.0.0", "splitter": "1.0.0"}, {"splitter": "1.1.0"})
     assert REFUSED in why
     assert "First deploy a worker that takes it." in why
 
 
 def test_services_that_are_deployed_together_are_judged_together(root: Path) -> None:
     before = {"worker": "1.0.0", "splitter": "1.0.0"}
-    assert objections(root, "prod", before, {"splitter": "1.1.0", "worker": "1.1.0"}) == []
+    assert objections([root], "prod", before, {"splitter": "1.1.0", "worker": "1.1.0"}) == []
 
 
 def test_a_service_without_messages_is_not_asked_for_them(root: Path) -> None:
-    assert objections(root, "prod", {"worker": "1.0.0"}, {"pages": "1.0.0"}) == []
+    assert objections([root], "prod", {"worker": "1.0.0"}, {"pages": "1.0.0"}) == []
 
 
 def test_a_folder_without_verifications_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(DeployError, match=r"has no contracts/verifications.json.*--root"):
-        objections(tmp_path, "prod", {}, {"worker": "1.0.0"})
+    (why,) = objections([tmp_path], "prod", {}, {"worker": "1.0.0"})
+    assert re.search(r"contracts/verifications.json.*--root", why)
+
+
+def test_an_earlier_checkout_is_judged_with_the_versions_that_came_after_it(root: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    (earlier / "contracts").mkdir(parents=True)
+    sent = {"splitter": {"0.9.0": {"chunk.v1": ["worker"]}}}
+    Verifications(sends=sent, takes={"worker": {"0.9.0": ["chunk.v1"]}}).write(earlier / "contracts" / VERIFICATIONS)
+    beside = {"splitter": "1.0.0"}
+    assert "Nothing was verified for splitter" in objections([earlier], "prod", beside, {"worker": "0.9.0"})[0]
+    assert objections([earlier, root], "prod", beside, {"worker": "0.9.0"}) == []
 
 
 class Environment:

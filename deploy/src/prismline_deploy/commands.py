@@ -103,8 +103,11 @@ def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) 
 
 
 def _ask(target: Target, root: Path, changes: dict[str, str], *, force: bool) -> None:
-    """Raise DeployError if the services would not work together. With `force`, print the reasons instead."""
-    reasons = objections(root, target.environment, target.record.versions(), changes)
+    """Raise DeployError if the services would not work together. With `force`, print the reasons instead.
+
+    Both the checkout `root` and the current folder may know the versions.
+    """
+    reasons = objections([Path(), root], target.environment, target.record.versions(), changes)
     if reasons and not force:
         raise DeployError("\n".join([*reasons, "Nothing was changed. To change it all the same, add --force."]))
     for reason in reasons:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from prismline_contracts_tool.deploying import VERIFICATIONS, Deployed, Verifications, can_i_deploy
-from prismline_deploy.errors import DeployError
 
 
-def objections(root: Path, environment: str, deployed: Mapping[str, str], changes: Mapping[str, str]) -> list[str]:
-    """Why `changes` must not be made to what is `deployed`: a sentence for each reason.
+def objections(
+    checkouts: Collection[Path], environment: str, deployed: Mapping[str, str], changes: Mapping[str, str]
+) -> list[str]:
+    """The sentences that say which services would not work together. Empty: all would.
 
-    Both map services to versions. root: a checkout, whose verifications decide. Raises DeployError if it has none.
+    deployed: the version of each service in the environment. changes: the versions that would replace some of these.
+    The verifications of all `checkouts` count, because an earlier one does not know the versions that came after it. Of
+    two that know a version, the later one in the list counts.
     """
-    path = root / "contracts" / VERIFICATIONS
-    if not path.exists():
-        raise DeployError(
-            f"{root} has no contracts/{VERIFICATIONS}, so nothing says whether these versions work together: name a"
-            " checkout with --root."
-        )
-    return list(dict.fromkeys(_reasons(Verifications.read(path), environment, deployed, changes)))
+    paths = [path for root in checkouts if (path := root / "contracts" / VERIFICATIONS).exists()]
+    if not paths:
+        missing = f"No checkout here has a contracts/{VERIFICATIONS}, which says whether versions work together: "
+        return [missing + "call the command in a checkout, or name one with --root."]
+    verified = Verifications()
+    for path in paths:
+        verified.add(Verifications.read(path))
+    return list(dict.fromkeys(_reasons(verified, environment, deployed, changes)))
 
 
 def _reasons(

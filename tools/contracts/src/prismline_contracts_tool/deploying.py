@@ -68,7 +68,13 @@ class Verifications:
         """Whether any version of a service sends or takes messages."""
         return any(service in each for each in self._all())
 
-    def _all(self) -> tuple[Mapping[str, Mapping[str, object]], ...]:
+    def add(self, other: Verifications) -> None:
+        """Add what another file records. Two files of one project record the same of a released version."""
+        for mine, others in zip(self._all(), other._all(), strict=True):
+            for service, versions in others.items():
+                mine.setdefault(service, {}).update(versions)
+
+    def _all(self) -> tuple[dict[str, dict[str, Any]], ...]:
         return self.sends, self.takes, self.needs, self.keeps
 
     def add_types(self, service: str, version: str, registry: Mapping[str, Entry]) -> None:
