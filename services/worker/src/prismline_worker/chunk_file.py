@@ -54,6 +54,12 @@ class Spectra:
     latitude: NDArray[np.float64] | None = None
     noise: NDArray[np.float64] | None = None
 
+    def rows(self, part: slice) -> Spectra:
+        """Some of the spectra, with their pixels and their noise."""
+        longitude, latitude = (None if each is None else each[part] for each in (self.longitude, self.latitude))
+        noise = self.noise if self.noise is None or len(self.noise) == 1 else self.noise[part]
+        return Spectra(self.spectra[part], self.x[part], self.y[part], longitude, latitude, noise)
+
 
 class ChunkFile:
     """A chunk file that is read in blocks. At most one block and `max_bytes` of pixels are in memory.

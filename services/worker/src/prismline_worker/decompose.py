@@ -21,6 +21,7 @@ from prismline_worker.chunk_file import Spectra
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
 from prismline_worker.gaussline import decompose_in_two_passes, decompose_with_gaussline, decompose_with_line
 from prismline_worker.schema import FIT_SCHEMA
+from prismline_worker.surroundings import Surrounded
 
 
 @dataclass(frozen=True)
@@ -96,16 +97,16 @@ def decompose_lines(
     return decompose_with_line(_with_noise(block, params), params, line, deadline=deadline, done=done)
 
 
-def decompose_image(
-    block: Spectra, shape: tuple[int, int], params: FitParams, *, budget_s: float | None = None
-) -> pa.Table:
-    """As :func:`decompose`, with a second pass over the image of `shape` (ny, nx) that the spectra are, row by row.
+def decompose_image(around: Surrounded, params: FitParams, *, budget_s: float | None = None) -> pa.Table:
+    """As :func:`decompose`, with a second pass. A row for each spectrum of the chunk, not for those around them.
 
     Raises `PermanentError` without gaussline's kernel.
     """
     if not kernel_available():
         raise PermanentError("A second pass needs gaussline's kernel, and this worker's gaussline lacks it.")
-    return decompose_in_two_passes(_with_noise(block, params), shape, params, budget_s=budget_s)
+    image = _with_noise(around.image, params)
+    table = decompose_in_two_passes(image, around.shape, params, budget_s=budget_s)
+    return table.take(pa.array(range(around.own.start, around.own.stop), pa.int64()))
 
 
 def _with_noise(block: Spectra, params: FitParams) -> Spectra:

@@ -106,11 +106,10 @@ def decompose_with_line(
     for first in range(0, len(block.spectra), PART_SPECTRA):
         if deadline is not None and time.monotonic() >= deadline:
             raise TransientError("The chunk's lines were not fitted in time; submit the cube with smaller chunks.")
-        part = slice(first, first + PART_SPECTRA)
-        noise = block.noise[part] if block.noise is not None and len(block.noise) > 1 else block.noise
+        part = block.rows(slice(first, first + PART_SPECTRA))
         with _refusals():
-            found = fit_hyperfine(block.spectra[part], group, channels, settings, noise=noise, correlation=correlation)
-        parts.append(_table(found, block.x[part], block.y[part], params))
+            found = fit_hyperfine(part.spectra, group, channels, settings, noise=part.noise, correlation=correlation)
+        parts.append(_table(found, part.x, part.y, params))
         done(len(parts[-1]))
     numbers = [(len(part), part.schema.metadata) for part in parts]
     means = {name: sum(n * float(each[name]) for n, each in numbers) / len(block.spectra) for name in numbers[0][1]}

@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.objects import CubeGeometry
-from prismline_contracts.references import CubeReference
-from prismline_runtime.errors import PermanentError
-from prismline_worker.chunk_file import ChunkFile, Spectra
-from prismline_worker.cube_chunk import CubeChunk
+from prismline_runtime import Bucket, PermanentError
+from prismline_worker.chunk_file import Spectra
+from prismline_worker.dependencies import Dependencies
 from prismline_worker.gaussline import MARGIN
+from prismline_worker.inputs import open_input
 
 #: More bytes than a chunk has, so that all of it is one block.
 WHOLE_BYTES = 2**62
 
 
-def with_surroundings(command: ChunkProcess, geometry: CubeGeometry | None) -> tuple[ChunkProcess, slice]:
-    """The command for the whole rows of the chunk and of its margin, and the chunk's own spectra among these.
+@dataclass(frozen=True)
+class Surrounded:
+    """The spectra of a chunk among those around them."""
+
+    #: Whole rows of the cube, row by row.
+    image: Spectra
+    #: Rows and columns of the image.
+    shape: tuple[int, int]
+    #: The chunk's own spectra in the image.
+    own: slice
+
+
+def read_surrounded(
+    command: ChunkProcess, geometry: CubeGeometry | None, bucket: Bucket, deps: Dependencies
+) -> Surrounded:
+    """Read the rows of the cube in which the chunk lies, and `MARGIN` rows on both sides. bucket: that of the run.
 
     Raises `PermanentError` for a chunk that does not refer to the cube.
     """
     reference = command.reference
     if reference is None or geometry is None:
         raise PermanentError("The second pass needs chunks that refer to the cube; submit the cube again.")
-    wide, own = _widened(reference, geometry)
-    return command.model_copy(update={"reference": wide, "n_items": wide.count}), own
-
-
-def _widened(reference: CubeReference, geometry: CubeGeometry) -> tuple[CubeReference, slice]:
     nx = geometry.nx
     low = max(0, reference.first // nx - MARGIN)
     high = min(geometry.ny, -(-(reference.first + reference.count) // nx) + MARGIN)
+    rows = reference.model_copy(update={"first": low * nx, "count": (high - low) * nx})
+    with open_input(command.model_copy(update={"reference": rows}), bucket, deps, n_items=rows.count) as chunk:
+        (image,) = chunk.blocks(WHOLE_BYTES)
     begin = reference.first - low * nx
-    wide = reference.model_copy(update={"first": low * nx, "count": (high - low) * nx})
-    return wide, slice(begin, begin + reference.count)
-
-
-def whole_of(chunk: ChunkFile | CubeChunk) -> Spectra:
-    """All spectra of a chunk in one block. A chunk has at least one."""
-    (block,) = chunk.blocks(WHOLE_BYTES)
-    return block
+    return Surrounded(image, (high - low, nx), slice(begin, begin + reference.count))

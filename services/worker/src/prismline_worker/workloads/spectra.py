@@ -11,11 +11,10 @@ from contextlib import ExitStack
 from typing import Self
 
 import numpy as np
-import pyarrow as pa
 
 from prismline_contracts.commands import ChunkProcess, SpectraRefit
 from prismline_contracts.manifest import HYPERFINE, FitParams, RefitParams
-from prismline_contracts.objects import CubeGeometry, output_key
+from prismline_contracts.objects import output_key
 from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
 from prismline_worker.decompose import decompose, decompose_image, decompose_lines
@@ -28,7 +27,7 @@ from prismline_worker.overlap import prefetched
 from prismline_worker.params import read_params
 from prismline_worker.progress import Progress
 from prismline_worker.slow_lane import request_refit
-from prismline_worker.surroundings import whole_of, with_surroundings
+from prismline_worker.surroundings import read_surrounded
 from prismline_worker.workload import Outcome
 
 
@@ -85,12 +84,12 @@ class Spectra:
             metadata = metadata_of(command, params, chunk.geometry)
             assumed = with_correlation(params, chunk.geometry)
             output = stack.enter_context(OutputFile(chunk.geometry, metadata))
-            blocks = [whole_of(chunk)] if params.second_pass else prefetched(chunk.blocks())
-            for block in blocks:
+            around = read_surrounded(command, chunk.geometry, bucket, self._deps) if params.second_pass else None
+            for block in prefetched(chunk.blocks()) if around is None else [around.image.rows(around.own)]:
                 begun = time.monotonic()
                 n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
-                if params.second_pass:
-                    table = self._fit_image(command, assumed, chunk.geometry, bucket)
+                if around is not None:
+                    table = decompose_image(around, assumed, budget_s=self._deps.settings.spectrum_budget_seconds)
                     progress.add(len(table))
                 elif assumed.decomposer == HYPERFINE:
                     line = None if chunk.geometry is None else chunk.geometry.line
@@ -118,19 +117,6 @@ class Spectra:
             },
         )
         return body, output.timed_out, n_blank
-
-    def _fit_image(
-        self, command: ChunkProcess, params: FitParams, geometry: CubeGeometry | None, bucket: Bucket
-    ) -> pa.Table:
-        """The table of the chunk's spectra after a second pass, in which the spectra around them take part."""
-        around, own = with_surroundings(command, geometry)
-        with open_input(around, bucket, self._deps, n_items=around.n_items) as chunk:
-            image = whole_of(chunk)
-        nx = int(image.x.max()) + 1
-        table = decompose_image(
-            image, (len(image.x) // nx, nx), params, budget_s=self._deps.settings.spectrum_budget_seconds
-        )
-        return table.take(pa.array(range(own.start, own.stop), pa.int64()))
 
 
 WORKLOAD = Spectra
