@@ -298,6 +298,20 @@ def test_a_server_that_hangs_is_noticed(page: Page, console: Console, scene: Sce
     expect(page.locator("#live")).to_be_empty()
 
 
+@pytest.mark.parametrize(("method", "said"), [("get", "The page tries again"), ("post", "Look whether it did")])
+def test_a_page_does_not_promise_to_repeat_what_it_does_not_repeat(page: Page, method: str, said: str) -> None:
+    page.goto("/console/runs")
+    page.route("**/v1/nothing", lambda route: route.abort())
+    detail = page.evaluate(
+        """async (method) => {
+          const api = await import("/console/static/js/api.js");
+          return api[method]("/nothing").catch((problem) => problem.detail);
+        }""",
+        method,
+    )
+    assert said in detail
+
+
 def test_the_link_to_a_dead_letter_opens_it(page: Page, scene: Scene) -> None:
     chunk = stage.FAILED_CHUNKS[0]
     page.goto(f"/console/runs/{scene.bad_run}?cell={int(chunk.removeprefix('chunk-'))}")

@@ -54,12 +54,12 @@ export async function request(method, path, { body, query, signal, headers = {},
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
-    if (patience.signal.aborted && !signal?.aborted)
-      throw new Problem(0, {
-        detail: `The server has not answered for ${ANSWER_SECONDS} s. The page tries again automatically.`,
-      });
-    if (error.name === "AbortError") throw error;
-    throw new Problem(0, { detail: "The server does not answer. The page tries again automatically." });
+    const impatience = patience.signal.aborted && !signal?.aborted;
+    if (error.name === "AbortError" && !impatience) throw error;
+    const what = impatience ? `has not answered for ${ANSWER_SECONDS} s` : "does not answer";
+    const then =
+      method === "GET" ? "The page tries again automatically." : "Look whether it did what you asked before you repeat it.";
+    throw new Problem(0, { detail: `The server ${what}. ${then}` });
   } finally {
     clearTimeout(impatient);
   }
