@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.users import Users
     from tests.simulation.world import World
 
-#: A task has the transitions of a chunk, and may be begun again while its worker may be dead.
-TASK_TRANSITIONS = CHUNK_TRANSITIONS
+#: The attributes of a task that a recovery removes.
+FORGOTTEN = ("error", "first_started_at", "not_before", "completed_at")
 #: Terminal statuses of a run.
 ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
 
@@ -86,38 +86,14 @@ class ListSafety:
         counted[now] += 1
         if was != now:
             self._safety.transitions["task", str(was), now] += 1
-            if (was, now) not in TASK_TRANSITIONS:
+            if (was, now) not in CHUNK_TRANSITIONS:
                 self._wrong("allowed transitions", f"{name} went from {was} to {now}")
         if before is not None:
-            self._attempts(name, before, after)
+            self._safety.attempts(name, before, after, forgotten=FORGOTTEN)
         if now == "FAILED" and was != "FAILED":
             self._failed(name, after)
         if now == "COMPLETED" and was != "COMPLETED":
             self._completed(run_id, name, after)
-
-    def _attempts(self, name: str, before: Item, after: Item) -> None:
-        """An attempt is counted when it begins, an interruption when it ends; a recovery starts the counts again."""
-        began = after.get("attempts", 0) - before.get("attempts", 0)
-        cut_short = after.get("interruptions", 0) - before.get("interruptions", 0)
-        if before["status"] == "FAILED" and after["status"] == "PENDING":
-            if after.get("recovery") == before.get("recovery"):
-                self._wrong("allowed transitions", f"{name} went from FAILED to PENDING without a recovery")
-            left = {key for key in ("error", "first_started_at", "not_before", "completed_at") if after.get(key)}
-            if after.get("interruptions", 0) != after.get("attempts", 0) or left:
-                self._wrong("a recovery begins anew", f"{name} was reopened as {dict(after)}")
-            return
-        if began not in {0, 1} or (began and after["status"] != "IN_PROGRESS"):
-            self._wrong("attempts count attempts", f"attempts of {name} changed by {began} in {after['status']}")
-        if after.get("started_at") != before.get("started_at") and began != 1:
-            self._wrong("attempts count attempts", f"an attempt at {name} began and was not counted")
-        if began:
-            self._safety.wanted(name, after)
-        ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
-        if cut_short not in {0, 1} or (cut_short and not ended):
-            self._wrong("attempts count attempts", f"interruptions of {name} changed by {cut_short}")
-        first = before.get("first_started_at")
-        if first and after.get("first_started_at") != first:
-            self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
 
     def _failed(self, name: str, task: Item) -> None:
         """A task is FAILED because its site has no page, or after enough attempts and time."""

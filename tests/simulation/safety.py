@@ -136,20 +136,23 @@ class Safety:
         if was == now == "COMPLETED" and unfitted(after) > unfitted(before or {}):
             self._wrong("unfitted rows fall only", f"{name}: from {unfitted(before or {})} to {unfitted(after)}")
         if before is not None:
-            self._attempts(name, before, after)
+            self.attempts(name, before, after, forgotten=("first_started_at",))
         if now == "FAILED" and was != "FAILED":
             self._failed(run_id, name, before or {}, after)
         if now == "COMPLETED":
             self._output(run_id, name, after)
 
-    def _attempts(self, name: str, before: Item, after: Item) -> None:
-        """An attempt is counted when it begins, an interruption when it ends; a recovery starts the counts again."""
+    def attempts(self, name: str, before: Item, after: Item, *, forgotten: tuple[str, ...]) -> None:
+        """An attempt is counted when it begins, an interruption when it ends; a recovery starts the counts again.
+
+        before, after: a chunk or a task. forgotten: the attributes that a recovery removes.
+        """
         began = after.get("attempts", 0) - before.get("attempts", 0)
         cut_short = after.get("interruptions", 0) - before.get("interruptions", 0)
         if before["status"] == "FAILED" and after["status"] == "PENDING":
             if after.get("recovery") == before.get("recovery"):
                 self._wrong("allowed transitions", f"{name} went from FAILED to PENDING without a recovery")
-            if after.get("interruptions", 0) != after.get("attempts", 0) or after.get("first_started_at") or began:
+            if after.get("interruptions", 0) != after.get("attempts", 0) or began or any(map(after.get, forgotten)):
                 self._wrong("a recovery begins anew", f"{name} was reopened as {dict(after)}")
             return
         if began not in {0, 1} or (began and after["status"] != "IN_PROGRESS"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,73 +41,67 @@ def there(**versions: str) -> dict[str, Deployed]:
     return {service: Deployed(version=version) for service, version in versions.items()}
 
 
+#: Service, version, what is deployed, whether it may be deployed beside that, and a part of the answer.
+OF_PACTS: list[Any] = [
+    ("worker", "1.1.0", there(splitter="1.1.0", status="1.0.0"), True, "prod: splitter 1.1.0, status 1.0.0."),
+    (
+        "worker",
+        "1.1.0",
+        there(splitter="1.0.0"),
+        False,
+        "no test has shown that splitter 1.0.0, which is in prod, keeps it",
+    ),
+    ("worker", "1.0.0", there(splitter="1.0.0"), True, "works with"),
+    ("splitter", "2.0.0", there(worker="1.0.0"), True, "works with"),
+    (
+        "splitter",
+        "2.0.0",
+        there(worker="1.1.0"),
+        False,
+        "worker 1.1.0, which is in prod, needs messages of splitter",
+    ),
+    ("worker", "1.2.0", there(status="1.0.0"), False, "status 1.0.0, which is in prod, needs messages of worker"),
+    ("worker", "9.0.0", there(), False, "Nothing was verified for worker 9.0.0"),
+    ("worker", "1.1.0", there(), True, "no service that it exchanges messages with"),
+    ("worker", "1.1.0", there(worker="1.0.0"), True, "no service that it exchanges messages with"),
+]
+OF_TYPES: list[Any] = [
+    (
+        "splitter",
+        "1.1.0",
+        there(worker="1.0.0"),
+        False,
+        "splitter 1.1.0 sends chunk.v2, and worker 1.0.0, which is in prod, does not take it",
+    ),
+    ("splitter", "1.1.0", there(worker="1.1.0"), True, "worker 1.1.0"),
+    ("splitter", "1.0.0", there(worker="1.0.0"), True, "worker 1.0.0"),
+    (
+        "worker",
+        "1.0.0",
+        there(splitter="1.1.0"),
+        False,
+        "splitter 1.1.0, which is in prod, sends chunk.v2, and worker 1.0.0 does not take it",
+    ),
+    ("worker", "2.0.0", there(splitter="1.0.0"), False, "sends chunk.v1, and worker 2.0.0 does not take it"),
+    (
+        "worker",
+        "1.1.0",
+        there(splitter="0.9.0"),
+        False,
+        "Nothing was verified for splitter 0.9.0, which is in prod",
+    ),
+    ("worker", "1.1.0", there(splitter="1.1.0", pages="3.0.0"), True, "splitter 1.1.0."),
+]
+
+
 @pytest.mark.parametrize(
-    ("service", "version", "deployed", "possible", "said"),
-    [
-        ("worker", "1.1.0", there(splitter="1.1.0", status="1.0.0"), True, "prod: splitter 1.1.0, status 1.0.0."),
-        (
-            "worker",
-            "1.1.0",
-            there(splitter="1.0.0"),
-            False,
-            "no test has shown that splitter 1.0.0, which is in prod, keeps it",
-        ),
-        ("worker", "1.0.0", there(splitter="1.0.0"), True, "works with"),
-        ("splitter", "2.0.0", there(worker="1.0.0"), True, "works with"),
-        (
-            "splitter",
-            "2.0.0",
-            there(worker="1.1.0"),
-            False,
-            "worker 1.1.0, which is in prod, needs messages of splitter",
-        ),
-        ("worker", "1.2.0", there(status="1.0.0"), False, "status 1.0.0, which is in prod, needs messages of worker"),
-        ("worker", "9.0.0", there(), False, "Nothing was verified for worker 9.0.0"),
-        ("worker", "1.1.0", there(), True, "no service that it exchanges messages with"),
-        ("worker", "1.1.0", there(worker="1.0.0"), True, "no service that it exchanges messages with"),
-    ],
+    ("verified", "service", "version", "deployed", "possible", "said"),
+    [*((VERIFIED, *row) for row in OF_PACTS), *((TYPED, *row) for row in OF_TYPES)],
 )
 def test_an_answer_has_its_reason(
-    service: str, version: str, deployed: dict[str, Deployed], possible: bool, said: str
+    verified: Verifications, service: str, version: str, deployed: dict[str, Deployed], possible: bool, said: str
 ) -> None:
-    answer = can_i_deploy(service, version, deployed, VERIFIED, "prod")
-    assert (answer.possible, said in str(answer)) == (possible, True), str(answer)
-
-
-@pytest.mark.parametrize(
-    ("service", "version", "deployed", "possible", "said"),
-    [
-        (
-            "splitter",
-            "1.1.0",
-            there(worker="1.0.0"),
-            False,
-            "splitter 1.1.0 sends chunk.v2, and worker 1.0.0, which is in prod, does not take it",
-        ),
-        ("splitter", "1.1.0", there(worker="1.1.0"), True, "worker 1.1.0"),
-        ("splitter", "1.0.0", there(worker="1.0.0"), True, "worker 1.0.0"),
-        (
-            "worker",
-            "1.0.0",
-            there(splitter="1.1.0"),
-            False,
-            "splitter 1.1.0, which is in prod, sends chunk.v2, and worker 1.0.0 does not take it",
-        ),
-        ("worker", "2.0.0", there(splitter="1.0.0"), False, "sends chunk.v1, and worker 2.0.0 does not take it"),
-        (
-            "worker",
-            "1.1.0",
-            there(splitter="0.9.0"),
-            False,
-            "Nothing was verified for splitter 0.9.0, which is in prod",
-        ),
-        ("worker", "1.1.0", there(splitter="1.1.0", pages="3.0.0"), True, "splitter 1.1.0."),
-    ],
-)
-def test_a_consumer_has_to_take_all_that_a_producer_sends_to_it(
-    service: str, version: str, deployed: dict[str, Deployed], possible: bool, said: str
-) -> None:
-    answer = can_i_deploy(service, version, deployed, TYPED, "prod")
+    answer = can_i_deploy(service, version, deployed, verified, "prod")
     assert (answer.possible, said in str(answer)) == (possible, True), str(answer)
 
 
