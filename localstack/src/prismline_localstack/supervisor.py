@@ -379,9 +379,8 @@ class Supervisor:
 def _ports_of_last_time(home: Home, stale: State | None) -> dict[str, int]:
     """The ports at which the processes of the home listened. A state file that was left behind is newer."""
     kept: dict[str, int] = {}
-    with contextlib.suppress(
-        OSError, ValueError, AttributeError
-    ):  # there is none, or the disk was full when it was written
+    # There is no such file before the first start. It is damaged if the disk was full when it was written.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         kept = {str(name): int(port) for name, port in json.loads(home.ports.read_text()).items()}
     return kept | (stale.ports if stale is not None else {})
 

@@ -81,9 +81,9 @@ class Compressor(BytesBytesCodec):
         plain = await asyncio.to_thread(DECODERS[self.name], chunk_bytes.to_bytes(), n_bytes)
         return chunk_spec.prototype.buffer.from_bytes(plain)
 
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refused, as by zarr's own compressors: the size depends on the content."""
-        raise NotImplementedError
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:  # noqa: ARG002
+        """Raises ValueError: zarr asks for it only if the index of a shard is compressed, which `_sharding` refuses."""
+        raise ValueError("the size of compressed bytes depends on their content")
 
 
 #: Decoders of compressors by the name of the codec. Each takes the bytes, and the length that their content must have.

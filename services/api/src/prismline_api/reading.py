@@ -322,7 +322,6 @@ def list_tasks(
     """A page of a run's tasks, shard by shard, in order of id. This order never changes, so no task is shown twice."""
     find_run(caller, run_id, deps)
     subject = f"tasks/{run_id}/{wanted.status or ''}/{wanted.url or ''}"
-    status = TaskStatus(wanted.status.upper()) if wanted.status else None
     position = deps.unseal(subject, cursor)
     run = deps.ledger.get_run(run_id)
     if run is None or run.unit != "task":
@@ -331,7 +330,7 @@ def list_tasks(
     items: list[TaskItem] = []
     for _ in range(max(MOST_READS, run.shard_count)):
         page = deps.ledger.page_of_tasks(
-            run, shard, after=after, limit=limit - len(items), status=status, begins=wanted.url
+            run, shard, after=after, limit=limit - len(items), status=_stored(wanted.status), begins=wanted.url
         )
         items += page.tasks
         shard, after = (shard, page.after) if page.after is not None else (shard + 1, None)
@@ -357,15 +356,18 @@ def list_chunks(
     after, final = position or (None, run.latched_at is not None)
     items: list[ChunkItem] = []
     for _ in range(MOST_READS):
-        page = deps.ledger.page_of_chunks(
-            run_id, after=after, limit=limit - len(items), status=TaskStatus(status.upper()) if status else None
-        )
+        page = deps.ledger.page_of_chunks(run_id, after=after, limit=limit - len(items), status=_stored(status))
         items += page.chunks
         after = page.after
         if after is None or len(items) >= limit:
             break
     following = None if after is None else [after, final]
     return RunPage(items=[chunk_view(chunk) for chunk in items], next_cursor=deps.seal(subject, following), final=final)
+
+
+def _stored(status: str | None) -> TaskStatus | None:
+    """A status of a chunk or a task as the ledger has it."""
+    return None if status is None else TaskStatus(status.upper())
 
 
 def find_task(caller: Caller, address: str, deps: Dependencies) -> TaskItem:

@@ -40,10 +40,10 @@ def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependenc
     """Cancel the job's runs, and delete them when they have ended. A redelivery deletes what is left."""
     deadline = message.delivery.deadline(MARGIN_SECONDS)
     runs = deps.ledger.find_runs(request.run_ids)
-    unknown = [run_id for run_id, run in runs.items() if _is_unannounced(run)]
-    for run_id in unknown:
+    unannounced = [run_id for run_id, run in runs.items() if _is_unannounced(run)]
+    for run_id in unannounced:
         deps.ledger.stop_run(run_id, "cancelled")
-    going = [run_id for run_id, run in runs.items() if run.ended_at is None and run_id not in unknown]
+    going = [run_id for run_id, run in runs.items() if run.ended_at is None and run_id not in unannounced]
     for run_id in going:
         _cancel(run_id, message, deps)
     fault_point("delete.cancelled", job_id=request.job_id)
