@@ -58,7 +58,9 @@ export async function request(method, path, { body, query, signal, headers = {},
     if (error.name === "AbortError" && !impatience) throw error;
     const what = impatience ? `has not answered for ${ANSWER_SECONDS} s` : "does not answer";
     const then =
-      method === "GET" ? "The page tries again automatically." : "Look whether it did what you asked before you repeat it.";
+      method === "GET"
+        ? "The page tries again automatically."
+        : "Look whether it did what you asked before you repeat it.";
     throw new Problem(0, { detail: `The server ${what}. ${then}` });
   } finally {
     clearTimeout(impatient);
