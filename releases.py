@@ -2,6 +2,8 @@
 
     python releases.py check            # all packages of the checkout; or those that you name: check services/worker
     python releases.py record           # after a release: record the present versions and digests
+    python releases.py tag prismline-worker-1.2.0     # what a tag releases: its distribution and, if it is one, service
+    python releases.py notes prismline-worker-1.2.0   # what its changelog says of this version
 
 `releases.toml` records for each package its version and a digest of its sources. This script needs only Python, so
 that it also runs in a sparse checkout.
@@ -21,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 RECORD = "releases.toml"
+#: What the names of our packages begin with.
+OURS = "prismline"
 #: The files that a package is built from, without third-party packages and other packages of this repository.
 BUILT_FROM = (
     "src/**/*",
@@ -129,13 +133,52 @@ def check(root: Path, names: Iterable[str]) -> list[str]:
     return [f"{name} {what}." for name, what in found.items() if what]
 
 
+def tagged(root: Path, tag: str) -> str:
+    """The folder of the package that a tag releases. Raises ValueError unless the tag is the name and the version of a
+    package of the checkout, and the changelog has an entry for the version.
+    """
+    tags = {}
+    for name in packages(root):
+        project = tomllib.loads((root / name / "pyproject.toml").read_text())["project"]
+        tags[f"{project['name']}-{project['version']}"] = name
+    if tag not in tags:
+        raise ValueError(
+            f"No package has the name and version {tag}. Those of this commit are: {', '.join(sorted(tags))}."
+        )
+    if not changelog_entry(root / tags[tag], tag.rpartition("-")[2]):
+        raise ValueError(f"{tags[tag]}/CHANGELOG.md has no entry for {tag.rpartition('-')[2]}.")
+    return tags[tag]
+
+
+def _printed(command: str, root: Path, words: Sequence[str]) -> str:
+    """What the commands print that change nothing. Raises ValueError with the reason if they cannot."""
+    (tag,) = words
+    folder = tagged(root, tag)
+    distribution, _, version = tag.rpartition("-")
+    if command == "notes":
+        return f"{changelog_entry(root / folder, version)}\n"
+    service = Path(folder).name if Path(folder).parent.name == "services" else ""
+    return f"distribution={distribution}\nservice={service}\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns 1 if a package lacks a version or an entry."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("check", "record"))
-    parser.add_argument("packages", nargs="*", help="folders; default: all packages of the checkout")
+    parser.add_argument("command", choices=("check", "record", "tag", "notes"))
+    parser.add_argument(
+        "packages",
+        nargs="*",
+        help="folders; default: all packages of the checkout. For tag and notes: the tag",
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout")
     options = parser.parse_args(arguments)
+    if options.command in {"tag", "notes"}:
+        try:
+            sys.stdout.write(_printed(options.command, options.root, options.packages))
+        except ValueError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        return 0
     names = options.packages or packages(options.root)
     complaints = check(options.root, names)
     if complaints:

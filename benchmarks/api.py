@@ -1,6 +1,6 @@
 """How long `POST /v1/jobs` takes at several sizes, and how many DynamoDB requests a page of tasks takes.
 
-The api runs as a process on an embedded emulator, without workers. Submissions of 10 and 1,000 inline URLs and of an
+The api runs as a process on an emulator, without workers. Submissions of 10 and 1,000 inline URLs and of an
 uploaded list of a million take turns. For comparison, the script measures the emulator's own time for the one call that
 every short submission needs: a transaction of three items.
 

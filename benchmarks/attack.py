@@ -1,6 +1,6 @@
 """How long the api takes to answer one tenant while others attack it, compared with the same api at rest.
 
-The api runs as a process on an embedded emulator, without workers. A second process attacks it in three ways at once:
+The api runs as a process on an emulator, without workers. A second process attacks it in three ways at once:
 1,000 requests that are half sent (a third each: nothing, half of a head, half of a body), 60 bodies of 4.9 MB without a
 key whose last byte is missing, and 600 event streams of one tenant on one run. The run has 20,000 tasks, one of which
 has the number 10**30. The attacker opens each connection again as soon as the api closes it, at most once a second.

@@ -3,7 +3,7 @@ calls.
 
     python benchmarks/book_keeping.py [--chunks 1000] [--spectra 5] [--workers 2] [--rounds 3]
 
-Two peers on an embedded emulator take turns:
+Two peers on an emulator take turns:
 
 - system: worker processes receive the chunks' messages, process them like the service, and delete the messages;
 - bare: the same number of processes make the same calls for each chunk, with about the same sizes, without our code

@@ -5,7 +5,7 @@
 A server on the loopback interface serves a FITS cube like S3: HEAD, ranged GET with If-Match, PUT. It counts bytes.
 The file is sparse, so a cube of 100 GB takes no disk space. Each splitter runs in its own process, in turns:
 
-- reference: `Spectra.split` with `chunk_input: reference`;
+- reference: `SpectraSplitter.split` with `chunk_input: reference`;
 - copy: the same with `copy`, only for the cubes in `--copied`, because it takes time and disk space for two more cubes.
 
 The time is that of the splitter's workload, without the ledger's items and the messages. Then one process reads all the
@@ -39,7 +39,7 @@ from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import Bucket
 from prismline_splitter.workload import Source
-from prismline_splitter.workloads.spectra import Spectra
+from prismline_splitter.workloads.spectra import SpectraSplitter
 from prismline_worker.cube_chunk import CubeChunk
 
 CHANNELS = 424
@@ -209,7 +209,7 @@ def split(given: dict[str, Any], chunk_input: str | None = None) -> dict[str, fl
     bucket = bucket_of(given)
     began = time.perf_counter()
     source = Source("run", bucket, Path(given["folder"]), lambda _, find: find(), lambda _: bucket, 0.002)
-    found = Spectra().split(manifest, source)
+    found = SpectraSplitter().split(manifest, source)
     return {"seconds": time.perf_counter() - began, "chunks": len(found.chunks), "rss_mib": peak_mib()}
 
 
@@ -222,7 +222,7 @@ def work(given: dict[str, Any]) -> dict[str, float]:
         object_name="", cube_key="cube",
     )  # fmt: skip
     began = time.perf_counter()
-    for chunk in Spectra().split(manifest, source).chunks:
+    for chunk in SpectraSplitter().split(manifest, source).chunks:
         assert chunk.reference is not None
         for _ in CubeChunk(chunk.reference, geometry, bucket, bucket).blocks():
             pass

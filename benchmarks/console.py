@@ -1,6 +1,6 @@
 """The console with a run of 100,000 chunks and with a list of 1,000 runs, in a real Chromium.
 
-The embedded emulator holds a generated ledger, and one api process serves it. At the first visit the api has not yet
+The emulator holds a generated ledger, and one api process serves it. At the first visit the api has not yet
 read the run; at later visits it has. For each visit the script measures the first contentful paint, the time until the
 map of all cells is drawn (from then on the page can be used), and the transferred bytes. Then it recolours the map and
 moves its cursor by the keyboard. It measures the time of a frame in the page's script, and the longest time between two

@@ -1,6 +1,6 @@
 """How long the cube of a run takes to open in the console: 500 x 3,600 spectra in 16 chunks, read by a new api process.
 
-The embedded emulator holds generated outputs with every column, as large as those of a Galactic survey (two components
+The emulator holds generated outputs with every column, as large as those of a Galactic survey (two components
 for each spectrum). Each round starts an api process and sends the requests of the page: the list of maps, then the
 range of the map and its coarsest tile in parallel, until nothing is pending; then another map, the tiles of a closer
 view, and spectra along a row and a column. The processor time and the memory are those of the api process.

@@ -1,6 +1,6 @@
 """Memory and speed of an export, compared with a plain copy of the same bodies, one after the other.
 
-Both peers use one embedded emulator and run in their own processes. The script writes a run whose tasks have all
+Both peers use one emulator and run in their own processes. The script writes a run whose tasks have all
 completed into the ledger. The tasks share a few thousand bodies, which makes no difference for their readers. The
 exporter's handler takes one message and writes the ZIP archive. The copy gets each body, adds
 it to a buffer and uploads the buffer as a part when it has 32 MiB. It reads no ledger and writes no archive.

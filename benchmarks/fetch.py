@@ -6,7 +6,7 @@ its own process, in turns:
 - loop: one `httpx.AsyncClient` with `--concurrency` requests at a time. It reads each body and discards it.
 - fetcher: the worker's steps to fetch a URL, with an S3 that takes no time: the address check, the limits
   on time, redirects and bytes, the hash, a thread for each request to S3.
-- worker: the whole handler, four messages of 100 tasks at a time, on the embedded emulator: slots in Valkey, reads,
+- worker: the whole handler, four messages of 100 tasks at a time, on the emulator: slots in Valkey, reads,
   starts and ends of tasks in the ledger, bodies in S3.
 - aws: only the worker's requests to the emulator for the same number of tasks, from the same number of threads, without
   any fetch. It shows the limit of the emulator.
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def start_site(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    from prismline_localstack.endpoints import LOOPBACK, accepts, free_port
+    from prismline_emulator.endpoints import LOOPBACK, accepts, free_port
     from prismline_localstack.processes import spawn
     from prismline_localstack.waiting import wait_until
 

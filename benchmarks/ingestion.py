@@ -1,6 +1,6 @@
 """Ingestion of an uploaded list of URLs, compared with the bare calls that every ingestion needs.
 
-Both run in their own processes, in turns, each on a new embedded emulator:
+Both run in their own processes, in turns, each on a new emulator:
 
 - splitter: processes `run.split`, and every command by which the ingestion continues, until the run is latched.
   It reads the list from S3, checks each line, inserts each task only if it is not there, and writes checkpoints;
@@ -101,7 +101,10 @@ def report_small_runs(n_urls: int) -> None:
         print(f"| {name} | {found['median']:.2f} | {found['longest']:.2f} |", flush=True)
 
 
-def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bool = False) -> dict[str, Any]:
+def on_new_emulator(
+    child: str, n_urls: int, *, serving: bool = False, large: bool = False, script: str = __file__
+) -> dict[str, Any]:
+    """The result of a child on an emulator that it has for itself. script: the benchmark that has the children."""
     from prismline_localstack.emulator import Emulator
     from prismline_localstack.processes import processor_seconds
 
@@ -116,16 +119,16 @@ def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bo
                 WORKDIR=directory,
                 POWERTOOLS_LOG_LEVEL="WARNING",
             )
-            run_child("prepare", n_urls)
+            run_child("prepare", n_urls, script)
             if not serving:
                 before = processor_seconds(emulator.child.pid)
-                found = run_child(child, n_urls)
+                found = run_child(child, n_urls, script)
                 found["emulator_cpu"] = processor_seconds(emulator.child.pid) - before
                 return found | {"cpu": found["own_cpu"] + found["emulator_cpu"]}
             os.environ["LARGE"] = "1" if large else ""
             with subprocess.Popen(splitter_command()) as server:
                 try:
-                    return run_child(child, n_urls)
+                    return run_child(child, n_urls, script)
                 finally:
                     server.terminate()
         finally:
@@ -140,8 +143,8 @@ def splitter_command() -> list[str]:
     return process.command
 
 
-def run_child(name: str, n_urls: int) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--child", name, "--urls", str(n_urls)]
+def run_child(name: str, n_urls: int, script: str) -> dict[str, Any]:
+    command = [sys.executable, script, "--child", name, "--urls", str(n_urls)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
@@ -156,8 +159,8 @@ def urls(n_urls: int) -> Iterator[str]:
     )
 
 
-def prepare(n_urls: int) -> dict[str, Any]:
-    """Table, queues, bucket, bus, the list and its manifest."""
+def create_environment() -> None:
+    """Table, queues, bucket and bus."""
     import boto3
 
     from prismline_localstack.testing import create_runs_table
@@ -168,6 +171,14 @@ def prepare(n_urls: int) -> dict[str, Any]:
         sqs.create_queue(QueueName=f"prismline-bench-{queue}")
     boto3.client("events").create_event_bus(Name="prismline-bench")
     s3.create_bucket(Bucket="bench")
+
+
+def prepare(n_urls: int) -> dict[str, Any]:
+    """The environment, the list and its manifest."""
+    import boto3
+
+    create_environment()
+    s3 = boto3.client("s3")
     path = Path(os.environ["WORKDIR"]) / "list"
     with path.open("w") as file:
         file.writelines(f"{url}\n" for url in urls(n_urls))

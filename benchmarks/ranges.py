@@ -2,7 +2,7 @@
 
     python benchmarks/ranges.py [--requests 2000] [--connections 16] [--kib 256] [--rounds 3]
 
-A worker reads a part of a cube in such requests. The peers take turns on one object of an embedded emulator. The
+A worker reads a part of a cube in such requests. The peers take turns on one object of an emulator. The
 figures are processor time of this process and of the emulator, so a busy machine does not matter much.
 """
 
@@ -17,9 +17,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from book_keeping import processor_of
-
 from prismline_localstack.emulator import Emulator
+from prismline_localstack.processes import processor_seconds
 from prismline_runtime import Bucket, PresignedRanges, clients
 
 #: Bytes of the object.
@@ -60,11 +59,11 @@ def measure(bucket: Bucket, emulator: int, args: argparse.Namespace) -> tuple[fl
     etag, length = bucket.version("cube"), args.kib * 1024
     places = [number * 2 * length % (SIZE - length) for number in range(args.requests)]
     read: Callable[[int], bytes] = lambda at: bucket.read_range("cube", at, at + length, etag=etag)  # noqa: E731
-    began, before = time.process_time(), processor_of(emulator)
+    began, before = time.process_time(), processor_seconds(emulator)
     with ThreadPoolExecutor(args.connections) as pool:
         for _ in pool.map(read, places):
             pass
-    own, other = time.process_time() - began, processor_of(emulator) - before
+    own, other = time.process_time() - began, processor_seconds(emulator) - before
     return 1000 * own / args.requests, 1000 * other / args.requests
 
 

@@ -1,6 +1,6 @@
 """Recovery of archived dead letters, compared with a plain loop that lists, sends and deletes them one by one.
 
-The peers run in their own processes, in turns, on one embedded emulator, each with its own records:
+The peers run in their own processes, in turns, on one emulator, each with its own records:
 
 - recovery: that of the dlq-consumer. It also reads the ledger, claims each chunk in it and counts in the operation's
   item;

@@ -31,7 +31,7 @@ from prismline_cube.ranges import count_requests, pieces
 from prismline_cube.reading import CONNECTIONS
 from prismline_runtime.storage import PART_BYTES
 from prismline_splitter.chunking import COST_MS, choose_chunk_size, choose_reference_size
-from prismline_splitter.inputs import COPY_BYTES_PER_SECOND
+from prismline_splitter.input_cost import COPY_BYTES_PER_SECOND
 
 # ---- the survey
 
@@ -47,7 +47,7 @@ WHOLE_SIDE = 1515
 CHANNELS = 424
 VALUE_BYTES = 4
 
-# ---- measured here (benchmarks/README.md, benchmarks/gaussline/MEASUREMENTS.md)
+# ---- measured here (these pages, benchmarks/gaussline/MEASUREMENTS.md)
 
 #: Seconds of one core for the kernel to fit a spectrum (`COST_MS`; 0.0503 ms on the survey's test field).
 FIT_SECONDS = COST_MS["gaussline"] / 1000

@@ -6,7 +6,7 @@ Each finisher is a thread that ends one chunk after the other with `Ledger.compl
   a transaction holds its items for `HELD_SECONDS`. If another transaction names one of these items in that time, it is
   cancelled with TransactionConflict, as DynamoDB documents it. The times are assumptions: the table shows where one
   item is the bottleneck, not how fast AWS is;
-- emulator: the embedded one. It executes one request after the other, so no transaction ever conflicts. The peer is
+- emulator: it executes one request after the other, so no transaction ever conflicts. The peer is
   bare TransactWriteItems calls of the same two updates, without the ledger's reads.
 
     python benchmarks/shards.py [--seconds 5] [--table modelled|emulator]

@@ -31,7 +31,7 @@ GENERATED = (
     "docs/images",
     "requirements",
 )
-_GENERATED_NAMES = frozenset({"vendor", "asyncapi.json", "openapi.json", "package-lock.json"})
+_GENERATED_NAMES = frozenset({"vendor", "asyncapi.json", "openapi.json"})
 _TEST_NAMES = frozenset({"conftest.py"})
 
 

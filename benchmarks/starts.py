@@ -15,12 +15,8 @@ import sys
 
 ROUNDS = 10
 COMMAND = [sys.executable, "-m", "prismline_cli.main", "runs"]
-#: What every command of this kind needs: parse options, print a table, call DynamoDB.
-PEER = [
-    sys.executable,
-    "-c",
-    "import boto3, rich.console, rich.table, typer; boto3.client('dynamodb', region_name='us-east-1')",
-]
+#: What every command of this kind needs: parse options, print a table, call an HTTP interface, validate its answer.
+PEER = [sys.executable, "-c", "import httpx, pydantic, rich.console, rich.table, typer; httpx.Client()"]
 
 
 def processor_seconds(command: list[str]) -> float:

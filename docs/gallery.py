@@ -1,4 +1,4 @@
-"""Draws the gallery of docs/notebooks: runs each notebook and saves its pictures. `make gallery`.
+"""Draws the gallery of docs/explanation/notebooks: runs each notebook and saves its pictures. `make gallery`.
 
 A notebook names a picture with `figure.set_label("name")`. Its code needs no Jupyter: a cell is run as plain Python, in
 a folder of its own.
@@ -18,7 +18,7 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-FOLDER = Path(__file__).resolve().parent / "notebooks"
+FOLDER = Path(__file__).resolve().parent / "explanation/notebooks"
 DPI = 80
 
 

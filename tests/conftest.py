@@ -19,7 +19,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """Emulator and services, running for the whole session: all services except alerting and exporter."""
     with (
         pytest.MonkeyPatch.context() as patch,
-        System.running(tmp_path_factory.mktemp("system"), patch, services=[*URL_SERVICES, "api"]) as running,
+        System.running(tmp_path_factory.mktemp("system"), patch, services=URL_SERVICES) as running,
     ):
         yield running
     assert "PRISMLINE_HOME" not in os.environ

@@ -15,7 +15,13 @@ from importlinter.cli import lint_imports
 ROOT = Path(__file__).resolve().parents[1]
 #: Libraries with a place of their own: below the others, and outside of the layers. The latter are installed where
 #: nothing else of the repository is.
-BELOW, ALONE = "prismline_runtime", ("prismline", "prismline_gaussline")
+BELOW = "prismline_runtime"
+ALONE = (
+    "prismline",
+    "prismline_client",
+    "prismline_emulator",
+    "prismline_gaussline",
+)
 
 RULES = """\
 [importlinter]

@@ -1,4 +1,4 @@
-"""A helper that asserts the invariants of docs/architecture.md for one run."""
+"""A helper that asserts the invariants of docs/explanation/architecture.md for one run."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def assert_invariants(
         assert view.state.error_message
         assert states[ChunkStatus.FAILED] or "chunks failed" not in view.state.error_message
     if view.item is not None and view.item.drained_at:
-        _assert_heard(system, view.item)
+        _assert_announced(system, view.item)
     before = {"failed"} if recovered else {"cancelled"} if cancelled else set()
     _assert_endings(system, run_id, before | {view.status})
 
 
-def _assert_heard(system: System, run: RunItem) -> None:
+def _assert_announced(system: System, run: RunItem) -> None:
     """Assert that every drain of the run was announced, and that the status service recorded the run's end."""
-    said = {event["data"]["drains"]: event["id"] for event in system.events(run.run_id, "run.drained")}
-    assert sorted(said) == list(range(1, run.drains + 1)), "each drain is announced, and nothing else"
-    assert len(set(said.values())) == run.drains
-    heard = wait_for(lambda: system.connection.ledger.run(run.run_id).ended_status, "the run's end to be recorded")
+    announced = {event["data"]["drains"]: event["id"] for event in system.events(run.run_id, "run.drained")}
+    assert sorted(announced) == list(range(1, run.drains + 1)), "each drain is announced, and nothing else"
+    assert len(set(announced.values())) == run.drains
+    recorded = wait_for(lambda: system.connection.ledger.run(run.run_id).ended_status, "the run's end to be recorded")
     view = system.view(run.run_id)
     assert view is not None
-    assert heard == view.status
+    assert recorded == view.status
 
 
 def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> None:
@@ -92,8 +92,8 @@ def _assert_endings(system: System, run_id: str, statuses: set[str]) -> None:
     """Assert that each end of the run was announced with one event id, and that its status was announced."""
 
     def endings() -> set[tuple[str, str]]:
-        said = system.events(run_id)
-        return {(event["type"], event["id"]) for event in said if event["type"] in ENDINGS}
+        announced = system.events(run_id)
+        return {(event["type"], event["id"]) for event in announced if event["type"] in ENDINGS}
 
     wait_for(lambda: len(endings()) >= len(statuses), f"the end of run {run_id} to be announced")
     assert sorted(kind for kind, _ in endings()) == sorted(f"prismline.run.{status}.v1" for status in statuses)

@@ -116,10 +116,10 @@ class RedeliveringProxy:
 
     def _signed(self, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
         """The headers of a request to SQS with another body."""
-        told = {
+        headers = {
             name: value for name, value in headers.items() if name.lower() in {"host", "content-type", "x-amz-target"}
         }
-        request = AWSRequest("POST", f"{self.endpoint}{path}", told, body)
+        request = AWSRequest("POST", f"{self.endpoint}{path}", headers, body)
         SigV4Auth(Credentials(EMULATOR_KEY_ID, self._secret), "sqs", EMULATOR_REGION).add_auth(request)
         return dict(request.headers)
 

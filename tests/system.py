@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,15 @@ import pytest
 
 from prismline_cli import results
 from prismline_cli.connection import Connection
-from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
 from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
 from prismline_contracts.manifest import run_id_of
+from prismline_emulator.permissions import LOG_VARIABLE, read_decisions
 from prismline_localstack import harness
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.testing import observe_bus
 from prismline_runtime import clients
+from tests.run_view import RunView, load_run
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -48,7 +49,7 @@ PATIENCE = 120.0
 #: needs, so the pauses grow with the wait.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
 #: The services of a run of chunks, with dead letters and sweeps. A system with only these starts half the processes.
-CHUNK_SERVICES = ("dlq-consumer", "splitter", "status", "worker")
+CHUNK_SERVICES = ("api", "dlq-consumer", "splitter", "status", "worker")
 #: The services of a run of URLs; Valkey is a stand-in.
 URL_SERVICES = (*CHUNK_SERVICES, "standins")
 #: The endpoint of an emulator that is already running. None: each system starts its own.
@@ -129,6 +130,7 @@ class System:
         parameters: dict[str, str] | None = None,
         root: Path = REPOSITORY,
         functions: bool = False,
+        pools: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Iterator[System]:
         """Start the system in `folder` and stop it afterwards. Environment variables are set through `patch`.
@@ -137,7 +139,7 @@ class System:
         endpoint: the emulator to use. By default this is the emulator that is already running, with a new environment
         name. If there is none, the system starts its own, even if the variables of another system are set.
         parameters: parameters of the templates. root: the checkout whose services run. functions: run the services as
-        Lambda functions, always with a new emulator.
+        Lambda functions, always with a new emulator. pools: the pools, with the interpreters of their functions.
         """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
@@ -153,6 +155,7 @@ class System:
             parameters=parameters,
             root=root,
             functions=functions,
+            pools=pools,
             settings=settings_for(faults_file) | settings,
         )
         try:
@@ -161,6 +164,22 @@ class System:
             yield cls.connected(state.environment, faults_file)
         finally:
             harness.down(home)
+
+    @classmethod
+    @contextmanager
+    def as_functions(cls, folder: Path, patch: pytest.MonkeyPatch, **given: Any) -> Iterator[System]:
+        """A system whose services are functions with the credentials of their roles, on an emulator that enforces IAM.
+
+        Afterwards it fails if a function was denied an action. `given` is for `running`.
+        """
+        log = folder / "iam.jsonl"
+        patch.setenv(LOG_VARIABLE, str(log))
+        with cls.running(folder, patch, functions=True, **given) as system:
+            yield system
+        decisions = read_decisions(log)
+        denied = "\n".join(str(decision) for decision in decisions if not decision.allowed)
+        assert not denied, f"A function was denied an action:\n{denied}"
+        assert any("-FunctionRole" in decision.principal for decision in decisions), "the emulator judged the functions"
 
     def set_faults(self, rules: list[dict[str, Any]]) -> None:
         """Replace the fault rules and reset their counts."""
@@ -200,6 +219,13 @@ class System:
             return view if view is not None and view.ended else None
 
         return wait_for(ended, f"run {run_id} to end; it is {self.view(run_id)}", patience)
+
+    def cancel_in_mid_run(self, run_id: str) -> None:
+        """Cancel a run after its first chunk has completed, and wait until its end is recorded."""
+        wait_for(lambda: self.events(run_id, "chunk.completed"), "the first chunk to complete")
+        self.cli("cancel", run_id)
+        assert self.wait(run_id).status == "cancelled"
+        wait_for(lambda: self.item(run_id).ended_status == "cancelled", "its end to be recorded")
 
     def item(self, run_id: str) -> RunItem:
         """The run's ledger item."""

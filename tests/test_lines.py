@@ -45,21 +45,29 @@ def truth() -> np.ndarray:
     return np.stack((rng.uniform(8, 15, n), rng.uniform(-2, 6, n), rng.uniform(0.3, 0.6, n)), axis=1)
 
 
-def cube_body(**cards: Any) -> bytes:
+def clean_spectra(depth: float | None = None) -> np.ndarray:
+    """The spectra of the pixels without noise. depth: the optical depth of each component; None: they are thin."""
     amplitude, velocity, width = (column[:, None, None] for column in truth().T)
     at = (-20.0 + STEP * np.arange(CHANNELS))[:, None]
     lines = np.array(GROUP.weights) * np.exp(-0.5 * ((at - velocity - np.array(GROUP.offsets)) / width) ** 2)
-    data = (amplitude * lines).sum(axis=2) + np.random.default_rng(5).normal(0, NOISE, (NY * NX, CHANNELS))
+    profile = lines.sum(axis=2)
+    return amplitude[:, 0] * (profile if depth is None else -np.expm1(-depth * profile) / depth)
+
+
+def cube_body(depth: float | None = None, **cards: Any) -> bytes:
+    data = clean_spectra(depth) + np.random.default_rng(5).normal(0, NOISE, (NY * NX, CHANNELS))
     body = io.BytesIO()
     data = data.T.reshape(CHANNELS, NY, NX)
     fits.PrimaryHDU(data.astype(np.float32), fits.Header(cards)).writeto(body)
     return body.getvalue()
 
 
-def work_off(folder: Path, chunk_input: str, params: dict[str, Any], **cards: Any) -> tuple[pa.Table, CubeGeometry]:
+def work_off(
+    folder: Path, chunk_input: str, params: dict[str, Any], depth: float | None = None, **cards: Any
+) -> tuple[pa.Table, CubeGeometry]:
     folder.mkdir()
     kit = Kit(folder)
-    kit.put("cubes/c.fits", cube_body(**cards))
+    kit.put("cubes/c.fits", cube_body(depth, **cards))
     manifest = {"workload": "spectra", "survey": "s", "cube_key": "cubes/c.fits", "chunk_input": chunk_input}
     worked = kit.run({**manifest, "chunk_size": 7, "params": params}, **WORKER)
     for number, chunk in enumerate(worked):
@@ -108,8 +116,48 @@ def test_each_spectrum_has_one_component_with_the_true_velocity_in_table_and_map
 
 
 @pytest.mark.parametrize("chunk_input", ["copy", "reference"])
+def test_components_with_an_optical_depth_go_into_table_maps_model_and_residual(
+    tmp_path: Path, chunk_input: str
+) -> None:
+    depth, params = 6.0, {"line": "n2h+_1-0", "optical_depth": True, "correlation": "white"}
+    table, geometry = work_off(tmp_path / "run", chunk_input, params, depth, **VELOCITY)
+    assert table["n_components"].to_pylist() == [1] * NY * NX
+    values = fits.getdata(io.BytesIO(cube_body(depth, **VELOCITY)))
+    outputs = sorted((tmp_path / "run").glob("*.parquet"))
+    paths = fits_maps.write(
+        outputs, geometry, fits.Header(), tmp_path / "maps", cubes=True,
+        spectra=lambda pixels: {(x, y): values[:, y, x] for x, y in pixels},
+    )  # fmt: skip
+    found = {path.stem: fits.getdata(path) for path in paths}
+    depths, errors = found["component_optical_depth"][0].ravel(), found["component_optical_depth_error"][0].ravel()
+    assert np.concatenate(table["component_optical_depths"].to_pylist()) == pytest.approx(depths, rel=1e-6)
+    pulls = (depths - depth) / errors
+    assert abs(pulls.mean()) < 1.0
+    assert 0.5 < pulls.std() < 1.7
+    velocities = (found["velocity"].ravel() - truth()[:, 1]) / found["component_velocity_error"][0].ravel()
+    assert np.abs(velocities).max() < 4.5
+    np.testing.assert_allclose(found["integrated"].ravel(), clean_spectra(depth).sum(axis=1) * STEP, rtol=0.1)
+    assert found["residual"].std() == pytest.approx(NOISE, rel=0.05)
+    assert geometry.line is not None
+    model = evaluate(table, CHANNELS, lines=(geometry.line.offsets, geometry.line.weights))
+    np.testing.assert_allclose(model.T.reshape(CHANNELS, NY, NX), found["model"], atol=1e-4)
+
+
+def test_a_run_without_an_optical_depth_has_no_map_of_it(tmp_path: Path) -> None:
+    table, geometry = work_off(tmp_path / "run", "copy", {"line": "n2h+_1-0"}, **VELOCITY)
+    assert table["component_optical_depths"].null_count == len(table)
+    paths = fits_maps.write(sorted((tmp_path / "run").glob("*.parquet")), geometry, fits.Header(), tmp_path / "maps")
+    assert not [path.stem for path in paths if "depth" in path.stem]
+
+
+def test_an_optical_depth_without_a_line_is_refused() -> None:
+    with pytest.raises(ValueError, match="an optical depth is fitted to lines that belong together: give a line too"):
+        GivenFitParams(optical_depth=True)
+
+
+@pytest.mark.parametrize("chunk_input", ["copy", "reference"])
 @pytest.mark.parametrize(
-    ("cards", "said"),
+    ("cards", "message"),
     [
         (FREQUENCY, "its header has no rest frequency; give the rest frequency of the line"),
         ({**VELOCITY, "CTYPE3": "WAVE", "CUNIT3": "m"}, "WAVE in m gives no velocities"),
@@ -118,9 +166,9 @@ def test_each_spectrum_has_one_component_with_the_true_velocity_in_table_and_map
     ],
 )
 def test_an_axis_that_gives_no_velocities_fails_the_split_with_the_reason(
-    tmp_path: Path, chunk_input: str, cards: dict[str, Any], said: str
+    tmp_path: Path, chunk_input: str, cards: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(PermanentError, match=f"The cube cubes/c.fits cannot be split: .*{said}"):
+    with pytest.raises(PermanentError, match=f"The cube cubes/c.fits cannot be split: .*{message}"):
         work_off(tmp_path / "run", chunk_input, {"line": "n2h+_1-0"}, **cards)
 
 

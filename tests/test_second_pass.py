@@ -70,7 +70,7 @@ def test_each_spectrum_gets_what_it_gets_in_the_whole_cube(
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"chunk_input": "copy", "params": {"second_pass": True}}, "choose the chunk input reference or auto"),
         ({"params": {"second_pass": True, "preset": "compatible"}}, "with the preset best"),
@@ -78,8 +78,8 @@ def test_each_spectrum_gets_what_it_gets_in_the_whole_cube(
         ({"params": {"second_pass": True, "line": "hcn_1-0"}}, "without a line"),
     ],
 )
-def test_what_does_not_go_with_a_second_pass_is_refused_with_the_manifest(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_go_with_a_second_pass_is_refused_with_the_manifest(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         SpectraManifest.model_validate({"survey": "s", "cube_key": "k", **fields})
 
 

@@ -27,6 +27,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import phspectra.decompose
+import trade as curves
 from numpy.typing import NDArray
 from phspectra.quality import aicc as peer_aicc
 
@@ -109,6 +110,13 @@ for line in sys.stdin:
 
 #: Channels of the spectra in the cost's part; those above the synthetic set's 424 are multiples of it.
 COST_CHANNELS = (106, 212, 424, 848, 1696, 3392)
+
+#: Lines and channels of the crowded spectra of the limits' part, its seed, its time budgets and its rounds.
+LIMIT_SIZES, LIMIT_SEED = ((60, 424), (300, 20_000), (500, 70_000)), 20260501
+LIMIT_BUDGETS_S, LIMIT_ROUNDS = (0.3, 1.0), 3
+
+#: The work limit of the kernel (`workspace.h`).
+WORK_LIMIT = 2e8
 
 #: Floating-point operations of one unit of `work`, from the inner loops: 7 in an evaluation, 23 in the two units of a
 #: component's own sums, 13 in a pair's. The mean is between them; the script uses the upper value.
@@ -298,6 +306,7 @@ def broad() -> dict[str, object]:
                 matches = [count_matches(truth[i : i + 1], found.components(i)) for i in range(len(found))]
                 shares[width] = float(np.mean(matches))
             table[f"found, {name}, S/N {snr}, by width"] = shares
+    table["found below a narrow line, white, S/N 8, by width"] = {w: curves.found_below(w) for w in (16, 24)}
     for channels in (CHANNELS, 2048):
         false = {}
         for kind in (*BASELINES, "all"):
@@ -729,6 +738,29 @@ def cost(sets: dict[str, Spectra]) -> dict[str, object]:
     }
 
 
+def limits() -> dict[str, object]:
+    """Processor time divided by the time budget, and work divided by the work limit, of spectra crowded with lines: the
+    largest of some rounds. The time includes that for the workspace of the call."""
+    result: dict[str, object] = {}
+    for components, channels in LIMIT_SIZES:
+        rng = np.random.default_rng(LIMIT_SEED)
+        x, spectrum = np.arange(channels), rng.normal(0.0, 1.0, channels)
+        for mean in np.linspace(0.02, 0.98, components) * channels:
+            width = 0.35 * channels / components * rng.uniform(1.0, 3.0)
+            spectrum += 30.0 * rng.uniform(0.5, 1.5) * np.exp(-0.5 * ((x - mean) / width) ** 2)
+        for order in (None, 3):
+            for budget in LIMIT_BUDGETS_S:
+                params = {"max_components": 512, "time_budget_s": budget, "baseline_order": order}
+                times, works = [], []
+                for _ in range(LIMIT_ROUNDS):
+                    run = _clocked(lambda y=spectrum[None], p=params: decompose(y, p, noise=1.0))  # type: ignore[misc]
+                    times.append(run.thread_s / budget)
+                    works.append(float(run.table.work[0]) / WORK_LIMIT)
+                name = f"{components} lines on {channels} channels, {budget} s, baseline_order {order}"
+                result[name] = {"time / budget": max(times), "work / limit": max(works)}
+    return result
+
+
 def flops(sets: dict[str, Spectra]) -> dict[str, object]:
     """Floating-point operations for each spectrum (from the kernel's own count of evaluations), and their rate as a
     share of the rate of a matrix product on one core of this machine."""
@@ -835,9 +867,13 @@ def main() -> int:
         "threads",
         "cost",
         "flops",
+        "limits",
     )
     parser.add_argument(
-        "parts", nargs="*", choices=[[], *parts, "earlier"], help="all but 'earlier' when none is named"
+        "parts",
+        nargs="*",
+        choices=[[], *parts, "trade", "earlier"],
+        help="all but 'trade' and 'earlier' when none is named",
     )
     parser.add_argument("--earlier", type=Path, help="folder of the packages of an earlier version, for 'earlier'")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
@@ -859,6 +895,8 @@ def main() -> int:
         "threads": threads,
         "cost": lambda: cost(dict(cube_sets)),
         "flops": lambda: flops(all_sets),
+        "limits": limits,
+        "trade": lambda: curves.trade(options.out),
         "earlier": lambda: earlier(options.earlier),
     }
     if "earlier" in options.parts and options.earlier is None:

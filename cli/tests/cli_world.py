@@ -1,21 +1,26 @@
-"""Prismline's tables and bucket in the emulator, without services. Each test adds the runs that it needs."""
+"""Prismline's tables and bucket in the emulator, and the api. Each test adds the runs that it needs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import pytest
 from boto3.dynamodb.types import TypeSerializer
 from typer.testing import CliRunner, Result
 
+from prismline_api.app import create_app
 from prismline_cli.connection import Connection
 from prismline_cli.whole import app
-from prismline_contracts.jobs import jobs_table_name
+from prismline_contracts.jobs import DEFAULT_TENANT, Scope, jobs_table_name, new_api_key
 from prismline_contracts.tasks import partition, shard_of, task_id
 from prismline_localstack.state import make_client
-from prismline_localstack.testing import create_runs_table
+from prismline_localstack.testing import create_runs_table, serving
+from prismline_runtime import Table
 
 #: The time of every event in these worlds.
 MOMENT = "2026-03-10T12:00:00.000Z"
@@ -45,7 +50,33 @@ class CliWorld:
         make_client("s3", aws_env).create_bucket(Bucket=bucket)
         name = f"/prismline/{environment}/platform/bucket"
         make_client("ssm", aws_env).put_parameter(Name=name, Value=bucket, Type="String")
-        return cls(connection, home)
+        world = cls(connection, home)
+        world.create_jobs_table()
+        return world
+
+    @contextmanager
+    def serving_api(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Serve the api in a thread, and give the command its address and a key."""
+        environment = self.connection.environment
+        for name, value in {
+            "RUNS_TABLE": self.connection.runs_table,
+            "JOBS_TABLE": jobs_table_name(environment),
+            "WORKFLOW_STATE_TABLE": self.connection.workflow_state_table,
+            "BUCKET": self.connection.bucket,
+            "REQUESTS_PER_SECOND": "10000",
+        }.items():
+            patch.setenv(name, value)
+        key, item = new_api_key(DEFAULT_TENANT, "test", get_args(Scope), MOMENT)
+        Table(self.connection.dynamodb, jobs_table_name(environment)).create(
+            item.model_dump(exclude_none=True), key="PK"
+        )
+        patch.setattr("prismline_api.recent.SECONDS", 0.0)
+        patch.setattr("prismline_api.all_runs.SCAN_SECONDS", 0.0)
+        patch.setattr("prismline_api.all_runs.SCAN_SHARE", 0)
+        with serving(create_app()) as url:
+            patch.setenv("PRISMLINE_API_URL", url)
+            patch.setenv("PRISMLINE_API_KEY", key)
+            yield
 
     def run(self, *arguments: str, expect: int | None = 0) -> Result:
         """Run the command. `expect` is its exit code, or None for any."""

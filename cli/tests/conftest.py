@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from cli_world import CliWorld
 
 
 @pytest.fixture
-def world(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliWorld:
-    """An environment with empty tables and an empty bucket, and the command in it."""
+def world(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CliWorld]:
+    """An environment with empty tables and an empty bucket, the api, and the command in it."""
     home = tmp_path / "home"
     monkeypatch.setenv("PRISMLINE_HOME", str(home))
-    return CliWorld.create(aws_env, home)
+    world = CliWorld.create(aws_env, home)
+    with world.serving_api(monkeypatch):
+        yield world

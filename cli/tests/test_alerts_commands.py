@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from cli_world import CliWorld
 from typer.testing import CliRunner, Result
 
 from prismline_cli.whole import app
@@ -41,8 +42,8 @@ class Muting:
 
 
 @pytest.fixture
-def muting(aws_env: dict[str, str], tmp_path: Path) -> Muting:
-    return Muting(aws_env["ENVIRONMENT"], tmp_path)
+def muting(world: CliWorld) -> Muting:
+    return Muting(world.connection.environment, world.home)
 
 
 @pytest.mark.emulator

@@ -18,7 +18,7 @@ FIRST_CANCEL, GOES_ON = "2026-03-10T12:00:00.000Z", "2026-03-10T12:05:00.000Z"
 
 
 @pytest.fixture
-def heard(world: CliWorld, aws_env: dict[str, str]) -> Any:
+def observed(world: CliWorld, aws_env: dict[str, str]) -> Any:
     """The world, with a queue that receives the events of the bus."""
     sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
     bus = f"prismline-{aws_env['ENVIRONMENT']}"
@@ -32,18 +32,18 @@ def asked(world: Any) -> RunCancelRequested:
     return RunCancelRequested.model_validate(Envelope.model_validate_json(message["Body"]).data)
 
 
-def test_a_run_that_was_continued_after_a_cancel_is_cancelled_again(heard: Any) -> None:
+def test_a_run_that_was_continued_after_a_cancel_is_cancelled_again(observed: Any) -> None:
     """Its status is `cancelled` until it ends. The request has the `uncancelled_at` that the user saw."""
-    heard.add_run("run", status="cancelled", resumed_at=GOES_ON, uncancelled_at=GOES_ON, jobs_total=2)
-    assert heard.json("cancel", "run") == {"run_id": "run", "requested": "cancel"}
-    request = asked(heard)
+    observed.add_run("run", status="cancelled", resumed_at=GOES_ON, uncancelled_at=GOES_ON, jobs_total=2)
+    assert observed.json("cancel", "run") == {"run_id": "run", "requested": "cancel"}
+    request = asked(observed)
     assert (request.run_id, request.uncancelled_at) == ("run", GOES_ON)
 
 
-def test_a_run_that_was_never_cancelled_is_cancelled_for_the_first_time(heard: Any) -> None:
-    heard.add_run("run", status="running", jobs_total=2)
-    assert "Requested the cancellation of run run." in heard.run("cancel", "run").stdout
-    assert asked(heard).uncancelled_at is None
+def test_a_run_that_was_never_cancelled_is_cancelled_for_the_first_time(observed: Any) -> None:
+    observed.add_run("run", status="running", jobs_total=2)
+    assert "Requested the cancellation of run run." in observed.run("cancel", "run").stdout
+    assert asked(observed).uncancelled_at is None
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_a_run_that_was_never_cancelled_is_cancelled_for_the_first_time(heard: A
     ],
     ids=["once", "twice"],
 )
-def test_a_cancelled_run_that_was_not_continued_is_not_cancelled_again(heard: Any, fields: dict[str, str]) -> None:
-    heard.add_run("run", status="cancelled", **fields)
-    assert "Run run is cancelled already." in heard.run("cancel", "run", expect=2).stderr
+def test_a_cancelled_run_that_was_not_continued_is_not_cancelled_again(observed: Any, fields: dict[str, str]) -> None:
+    observed.add_run("run", status="cancelled", **fields)
+    assert "Run run is cancelled already." in observed.run("cancel", "run", expect=2).stderr

@@ -36,7 +36,7 @@ WHOLE = _cube(CTYPE3="VRAD")
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "said"),
+    ("name", "body", "message"),
     [
         ("notes.txt", b"velocity 1 2 3\n", "the file is not FITS: it does not begin with SIMPLE"),
         ("empty.fits", b"", "the file is empty"),
@@ -52,13 +52,13 @@ WHOLE = _cube(CTYPE3="VRAD")
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_that_is_no_complete_cube_is_refused_before_the_upload(
-    name: str, body: bytes, said: str, tmp_path: Path
+    name: str, body: bytes, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name
     path.write_bytes(body)
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["submit", str(path), "--survey", "test"])
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
     assert f"{path} was not submitted" in " ".join(result.output.split())
 
 
@@ -70,12 +70,36 @@ def test_a_complete_cube_passes_the_check(name: str, body: bytes, tmp_path: Path
     check_file(str(tmp_path / name), {})
 
 
+@pytest.mark.parametrize(("name", "body"), [("cube.fits.gz", _gz(WHOLE)), ("cube.fits.fz", _tiled())])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--second-pass"], "it is compressed, and a second pass reads the spectra around a chunk in the cube itself"),
+        (["--chunk-input", "reference"], "it is compressed, so chunks cannot refer to its values"),
+    ],
+)
+def test_a_compressed_cube_whose_chunks_must_refer_to_it_is_refused_before_the_upload(
+    name: str, body: bytes, options: list[str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(body)
+    command = ["submit", str(path), "--survey", "test", *options]
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, command)
+    assert result.exit_code == 2
+    assert f"{path} was not submitted: {message}" in " ".join(result.output.split())
+
+
+def test_an_uncompressed_cube_suits_a_second_pass(tmp_path: Path) -> None:
+    (tmp_path / "cube.fits").write_bytes(WHOLE)
+    check_file(str(tmp_path / "cube.fits"), {"second_pass": True})
+
+
 FREQUENCY = {"CTYPE3": "FREQ", "CRVAL3": 93.17e9, "CDELT3": 1e4}
 OPTIONS = ["--survey", "test", "--line", "n2h+_1-0"]
 
 
 @pytest.mark.parametrize(
-    ("cards", "said"),
+    ("cards", "message"),
     [
         (FREQUENCY, "its header has no rest frequency; give the rest frequency of the line"),
         ({"CTYPE3": "WAVE"}, "gives no velocities"),
@@ -83,13 +107,13 @@ OPTIONS = ["--survey", "test", "--line", "n2h+_1-0"]
     ],
 )
 def test_a_cube_whose_axis_does_not_suit_the_line_is_refused_before_the_upload(
-    cards: dict[str, object], said: str, tmp_path: Path
+    cards: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "cube.fits"
     path.write_bytes(_cube(**cards))
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["submit", str(path), *OPTIONS])
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize(

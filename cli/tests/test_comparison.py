@@ -33,6 +33,7 @@ def table(*rows):
         "chi2_reduced": pa.array([1.0 if each else None for each in looked_at], pa.float64()),
         "n_components": pa.array([-1 if s == "timed_out" else len(c) for _, _, s, c in rows], pa.int32()),
         "status": pa.array([status for _, _, status, _ in rows], pa.string()),
+        "component_fluxes": pa.nulls(len(rows), pa.list_(pa.float64())),
     }
     for place, name in enumerate(("amplitudes", "means", "stddevs")):
         columns[f"component_{name}"] = pa.array([[c[place] for c in cs] for *_, cs in rows], pa.list_(pa.float64()))
@@ -106,7 +107,7 @@ def test_the_json_has_null_for_nan_and_at_most_the_requested_number_of_pixels() 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"nx": 4}, "one has 3 columns and the other 4"),
         ({"n_channels": 61}, "one has 60 channels"),
@@ -115,9 +116,9 @@ def test_the_json_has_null_for_nan_and_at_most_the_requested_number_of_pixels() 
         ({"crval": 5.0, "cdelt": 0.2, "cunit": "km/s"}, None),
     ],
 )
-def test_cubes_that_are_not_alike_are_not_compared(change: dict, said: str | None) -> None:
+def test_cubes_that_are_not_alike_are_not_compared(change: dict, message: str | None) -> None:
     why = mismatch(GEOMETRY, GEOMETRY.model_copy(update=change))
-    assert why is None if said is None else said in (why or "")
+    assert why is None if message is None else message in (why or "")
 
 
 def test_a_pixel_of_a_difference_map_has_the_more_serious_reason_of_both_runs() -> None:
@@ -139,6 +140,20 @@ def test_both_maps_have_one_scale_and_the_difference_has_zero_in_the_middle() ->
     texts = {text.get_text() for text in figure.findobj(matplotlib.text.Text)}
     assert {"Integrated intensity: aaa", "Integrated intensity: bbb", "Second minus first"} <= texts
     assert any("2 and 1 components, difference 23.1" in text for text in texts)
+
+
+def test_components_with_and_without_an_optical_depth_are_two_models() -> None:
+    line = LineProfile(offsets=[-6.0, 0.0], weights=[0.5, 0.5])
+    geometry, thin = GEOMETRY.model_copy(update={"line": line}), table((0, 0, "fitted", [LINE]))
+    depths = pa.array([[5.0]], pa.list_(pa.float64()))
+    thick = thin.append_column("component_optical_depths", depths)
+    assert compare(thick, thick, geometry, line).identical == 1
+    found = compare(thin, thick, geometry, line)
+    channels = np.arange(60.0)
+    one = gaussians(np.array([LINE]), channels, line)[0]
+    other = LINE[0] / 5.0 * -np.expm1(-5.0 * one / LINE[0])
+    assert found.identical == 0
+    assert found.pixels[0].difference == pytest.approx(math.sqrt(((one - other) ** 2).sum()) / 0.1, rel=1e-3)
 
 
 def test_the_same_components_with_and_without_a_line_are_two_models() -> None:

@@ -13,8 +13,8 @@ from matplotlib.text import Text
 from prismline_cli import decomposition_picture, panels, titles
 from prismline_cli.panels import PixelKind
 from prismline_cli.titles import Title
-from prismline_contracts.objects import CubeGeometry
-from prismline_cube import SpectralAxis
+from prismline_contracts.objects import CubeGeometry, LineProfile
+from prismline_cube import DisplayAxis
 
 nan = math.nan
 
@@ -36,6 +36,7 @@ def table(*rows):
                 f"component_{name}": pa.array([[one[place] for one in c] for *_, c in rows], pa.list_(pa.float64()))
                 for place, name in enumerate(("amplitudes", "means", "stddevs"))
             },
+            "component_fluxes": pa.nulls(len(rows), pa.list_(pa.float64())),
             "status": pa.array([s for _, _, s, _ in rows], pa.string()),
         }
     )
@@ -61,13 +62,13 @@ FOUND = pa.concat_tables(
     ],
 )
 def test_channels_are_shown_in_the_unit_that_a_person_reads(axis, label, at_channel_20):
-    shown = SpectralAxis.of(geometry(**axis))
+    shown = DisplayAxis.of(geometry(**axis))
     assert shown.label == label
     assert float(shown.at(20)) == pytest.approx(at_channel_20)
 
 
 def test_channel_zero_is_the_fits_standards_pixel_one():
-    assert SpectralAxis.of(geometry(crpix=1.0)).at(0) == pytest.approx(5.0)
+    assert DisplayAxis.of(geometry(crpix=1.0)).at(0) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("cdelt", [200.0, -200.0])
@@ -161,10 +162,10 @@ def texts(figure):
 
 
 def test_the_legend_counts_the_pixels_without_a_value():
-    said = texts(decomposition_picture.overview(FOUND, geometry(), {}, title=Title("A run")))
+    output = texts(decomposition_picture.overview(FOUND, geometry(), {}, title=Title("A run")))
     for label in ("not processed (1)", "blank in the cube (1)", "no component (1)"):
-        assert label in said
-    assert "out of time, to be fitted again (1)" in said
+        assert label in output
+    assert "out of time, to be fitted again (1)" in output
 
 
 @pytest.mark.parametrize("pixel", [(0, 0), (1, 0), (2, 0), (0, 1)], ids=["fitted", "empty", "blank", "out of time"])
@@ -185,6 +186,19 @@ def test_the_sum_that_is_drawn_is_the_sum_of_the_components():
     assert height.max() == pytest.approx(4.0, rel=0.01)
     residual = figure.axes[1].get_lines()[0].get_ydata()
     assert residual[20] == pytest.approx(-4.0)
+
+
+def test_the_residual_of_components_with_an_optical_depth_is_the_data_minus_their_curve():
+    line, n = LineProfile(offsets=[-6.0, 0.0], weights=[0.4, 0.6]), 60
+    found = table((0, 0, "fitted", [(4.0, 30.0, 2.0)]))
+    found = found.append_column("component_optical_depths", pa.array([[8.0]], pa.list_(pa.float64())))
+    channels = np.arange(n)
+    profile = sum(w * np.exp(-0.5 * ((channels - 30.0 - o) / 2.0) ** 2) for o, w in ((-6.0, 0.4), (0.0, 0.6)))
+    values = 4.0 / 8.0 * (1.0 - np.exp(-8.0 * profile))
+    shown = geometry(ny=1, nx=1).model_copy(update={"line": line, "n_channels": n})
+    figure = decomposition_picture.one_spectrum(found, shown, (0, 0), values, title=Title("A run"))
+    lower = figure.subfigs[1].axes[1]
+    np.testing.assert_allclose(lower.lines[0].get_ydata(), np.zeros(n), atol=1e-12)
 
 
 def test_a_pixel_without_a_result_is_a_lookup_error():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,10 +11,10 @@ import pytest
 from cli_world import CliWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from docs.reference import leaves
 from prismline_cli import recovering, watching
 from prismline_cli.printed import OUTPUTS, output_schema_name
 from prismline_cli.whole import app
@@ -26,15 +24,6 @@ from prismline_localstack import harness
 from prismline_localstack.errors import HarnessError
 
 RUN = "e4e1aaaa-0000"
-
-
-def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands below `command`, each with the words that a user types for it."""
-    if not isinstance(command, TyperGroup):
-        yield path, command
-        return
-    for name, below in command.commands.items():
-        yield from leaves(below, (*path, name))
 
 
 COMMANDS = dict(leaves(get_command(app)))
@@ -50,13 +39,6 @@ def test_every_command_takes_json_and_home_and_has_a_schema(name: str) -> None:
 
 def test_every_schema_belongs_to_a_command() -> None:
     assert sorted(OUTPUTS) == NAMES
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_page_has_every_command(name: str) -> None:
-    table = re.findall(r"^\| (`.*?) \|", (Path(__file__).parents[1] / "README.md").read_text(), re.MULTILINE)
-    named = {word for cell in table for code in re.findall(r"`([^`]+)`", cell) for word in code.split()[:3]}
-    assert set(name.split()) <= named, f"add `{name}` to the table of cli/README.md"
 
 
 def test_home_chooses_the_system_that_a_command_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,12 +144,12 @@ def test_any_command_line_ends_with_a_documented_exit_code_and_no_traceback(
     wrong_world: CliWorld, words: list[str]
 ) -> None:
     result = wrong_world.run(*words, expect=None)
-    said = f"{words}: {result.output} {result.exception!r}"
-    assert result.exception is None or isinstance(result.exception, SystemExit), said
-    assert result.exit_code in {0, 1, 2, 3}, said
+    text = f"{words}: {result.output} {result.exception!r}"
+    assert result.exception is None or isinstance(result.exception, SystemExit), text
+    assert result.exit_code in {0, 1, 2, 3}, text
     assert "Traceback" not in result.output
     if result.exit_code > 1:
-        assert result.stderr.strip(), said
+        assert result.stderr.strip(), text
     if "--json" in words and "--help" not in words:
         document = json.loads(result.stdout)
         failed = isinstance(document, dict) and "exit_code" in document
@@ -177,7 +159,7 @@ def test_any_command_line_ends_with_a_documented_exit_code_and_no_traceback(
 
 
 def test_listed_mistakes_are_refused_with_the_right_sentence(wrong_world: CliWorld) -> None:
-    for words, said in (
+    for words, message in (
         (("submit", "", "--survey", "s"), "The name of the file is empty."),
         (("submit", "folder", "--survey", "s"), "folder is a folder"),
         (("submit", "cube.fits", "--survey", "n2h+10_37"), "letters, digits"),
@@ -187,13 +169,13 @@ def test_listed_mistakes_are_refused_with_the_right_sentence(wrong_world: CliWor
         (("plot", RUN, "--to", "nowhere/picture.png"), "There is no folder nowhere"),
         (("deadletters", "recover", "--prefix", "sqs/"), "dead-letter-archive/"),
     ):
-        assert said in wrong_world.run(*words, expect=2).stderr.replace("\n", " "), words
+        assert message in wrong_world.run(*words, expect=2).stderr.replace("\n", " "), words
 
 
 def test_a_missing_object_is_not_reported_as_an_unreachable_system(wrong_world: CliWorld) -> None:
-    said = wrong_world.run("plot", RUN, "--x", "100", "--y", "0", expect=2).stderr
-    assert "not in the bucket" in said
-    assert "Cannot reach" not in said
+    output = wrong_world.run("plot", RUN, "--x", "100", "--y", "0", expect=2).stderr
+    assert "not in the bucket" in output
+    assert "Cannot reach" not in output
 
 
 def test_runs_are_readable_in_60_columns(wrong_world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from cli_world import CliWorld
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from prismline_cli import api_client
 from prismline_contracts.jobs import TENANTS_PK, jobs_table_name
 from prismline_localstack.testing import serving
 from prismline_runtime import Table
@@ -52,15 +51,17 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
     with serving(fake.app) as url:
         monkeypatch.setenv("PRISMLINE_API_URL", url)
         monkeypatch.setenv("PRISMLINE_API_KEY", "prismline_k")
-        monkeypatch.setattr(api_client.time, "sleep", lambda _seconds: None)
+        monkeypatch.setattr("time.sleep", lambda _seconds: None)
         yield fake
 
 
 pytestmark = pytest.mark.emulator
 
 
-def test_urls_are_submitted_with_the_key_and_the_options(world: CliWorld, api: FakeApi) -> None:
-    words = ("--max-concurrency", "7", "--tolerate", "2.5", "--async", "--idempotency-key", "k1")
+@pytest.mark.parametrize("tolerated", ["--tolerated-failure-percent", "--tolerate"])
+def test_urls_are_submitted_with_the_key_and_the_options(world: CliWorld, api: FakeApi, tolerated: str) -> None:
+    words = ("--max-concurrency", "7", tolerated, "2.5", "--async", "--idempotency-key", "k1")
+    words = (*words, "--tolerated-failures", "0")
     assert world.json("jobs", "submit", "pages", "https://e.org/1", *words)["job_id"] == "j1"
     ((method, path, body, headers),) = api.asked
     assert (method, path) == ("POST", "/v1/jobs")
@@ -71,6 +72,7 @@ def test_urls_are_submitted_with_the_key_and_the_options(world: CliWorld, api: F
         "async": True,
         "max_concurrency": 7,
         "tolerated_failure_percent": 2.5,
+        "tolerated_failures": 0,
     }
     assert (headers["authorization"], headers["idempotency-key"]) == ("Bearer prismline_k", "k1")
 
@@ -112,6 +114,12 @@ def test_a_dry_run_of_a_rerun_starts_nothing(world: CliWorld, api: FakeApi) -> N
     assert (method, path) == ("GET", "/v1/jobs/j1/rerun")
 
 
+@pytest.mark.parametrize(("words", "only"), [((), "all"), (("--failed",), "failed"), (("--rest",), "rest")])
+def test_a_rerun_takes_what_the_options_say(world: CliWorld, api: FakeApi, words: tuple[str, ...], only: str) -> None:
+    world.run("jobs", "rerun", "j1", *words)
+    assert api.asked[0][2] == {"only": only}
+
+
 def test_an_id_cannot_name_another_path(world: CliWorld, api: FakeApi) -> None:
     world.run("jobs", "show", "../runs/r1")
     assert api.asked[0][1] != "/v1/runs/r1"
@@ -124,7 +132,6 @@ def test_without_an_api_the_command_says_how_to_get_one(world: CliWorld, monkeyp
 
 
 def test_a_key_is_made_for_a_tenant_and_its_scopes(world: CliWorld) -> None:
-    world.create_jobs_table()
     made = world.json("jobs", "keys", "create", "acme", "--scope", "read")
     assert made["key"].startswith("prismline_")
     assert (made["tenant"], made["scopes"]) == ("acme", ["read"])

@@ -87,7 +87,7 @@ def test_on_sigterm_a_command_deletes_its_temporary_files() -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("module", ["signal", "typer", "prismline_cli.commands.runs", "boto3"])
+@pytest.mark.parametrize("module", ["signal", "typer", "prismline_cli.commands.runs", "httpx"])
 def test_ctrl_c_during_the_imports_ends_the_command_without_a_traceback(module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
 
@@ -97,7 +97,7 @@ def test_ctrl_c_during_the_imports_ends_the_command_without_a_traceback(module: 
     assert done.stderr == "Interrupted.\n"
 
 
-@pytest.mark.parametrize("module", ["typer", "prismline_cli.commands.runs", "boto3"])
+@pytest.mark.parametrize("module", ["typer", "prismline_cli.commands.runs", "httpx"])
 def test_ctrl_c_ends_the_command_while_a_library_that_it_imports_catches_every_exception(module: str) -> None:
     command = [sys.executable, "-c", SWALLOWED.format(module=module)]
 

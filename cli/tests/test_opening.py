@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from cli_world import CliWorld
 
@@ -13,22 +15,22 @@ RUN = "e4e1aaaa-0000"
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def opened(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that a browser was asked to open."""
     addresses: list[str] = []
     monkeypatch.setattr(opening.webbrowser, "open", lambda address: addresses.append(address) or True)
-    monkeypatch.setenv("PRISMLINE_API_URL", "http://127.0.0.1:8000/")
     return addresses
 
 
 def test_the_list_of_runs_is_opened_and_its_address_printed(world: CliWorld, opened: list[str]) -> None:
-    assert world.run("open").stdout.strip() == "http://127.0.0.1:8000/console/runs"
-    assert opened == ["http://127.0.0.1:8000/console/runs"]
+    address = f"{os.environ['PRISMLINE_API_URL']}/console/runs"
+    assert world.run("open").stdout.strip() == address
+    assert opened == [address]
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id(world: CliWorld, opened: list[str]) -> None:
     world.add_run(RUN)
-    address = f"http://127.0.0.1:8000/console/runs/{RUN}"
+    address = f"{os.environ['PRISMLINE_API_URL']}/console/runs/{RUN}"
     assert world.json("open", "e4e1", "--no-browser") == {"url": address, "opened": False}
     assert opened == []
     world.run("open", "e4e1")

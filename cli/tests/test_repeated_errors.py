@@ -14,7 +14,7 @@ from prismline_runtime import Work
 
 pytestmark = pytest.mark.emulator
 
-SAID = "Being retried after an unexpected error: KeyError: 'CTYPE3' (splitter, run.split, 3 times from "
+RETRIED = "Being retried after an unexpected error: KeyError: 'CTYPE3' (splitter, run.split, 3 times from "
 
 
 def split_raises(world: CliWorld, run_id: str, times: int = 3) -> Work:
@@ -29,7 +29,7 @@ def test_a_run_shows_the_error_as_a_line_and_in_json_until_the_message_succeeds(
     world.add_run("run-1", status="pending")
     work = split_raises(world, "run-1")
     shown = world.run("run", "run-1")
-    assert SAID in shown.stderr
+    assert RETRIED in shown.stderr
     document = world.json("run", "run-1")
     assert (document["status"], document["error"]) == ("pending", None)
     assert (document["repeated_error"]["error"], document["repeated_error"]["count"]) == ("KeyError: 'CTYPE3'", 3)
@@ -43,8 +43,8 @@ def test_a_run_that_no_service_has_opened_is_shown_with_its_error(world: CliWorl
     split_raises(world, "run-1", times=2)
     world.run("run", "run-1", expect=2)
     split_raises(world, "run-1", times=1)
-    assert SAID in world.run("run", "run-1").stderr
-    assert f"has no chunks: {SAID}" in world.run("chunks", "run-1", expect=2).stderr
+    assert RETRIED in world.run("run", "run-1").stderr
+    assert f"has no chunks: {RETRIED}" in world.run("chunks", "run-1", expect=2).stderr
 
 
 def test_watch_says_once_that_a_chunk_is_being_retried_and_after_which_error(
@@ -56,17 +56,17 @@ def test_watch_says_once_that_a_chunk_is_being_retried_and_after_which_error(
     work = Work("run-1", ChunkProcess.TYPE, "chunk-0000000")
     load, polls = watching.load_run, iter(range(1, 8))
 
-    def go_on(connection: Any, run_id: str) -> RunView | None:
+    def go_on(client: Any, run_id: str) -> RunView | None:
         if next(polls) < 6:
-            connection.ledger.note_error(work, service="worker", error="KeyError: 'noise'")
+            world.connection.ledger.note_error(work, service="worker", error="KeyError: 'noise'")
         else:
-            connection.ledger.forget_error(work)
+            world.connection.ledger.forget_error(work)
             world.add_run("run-1", status="completed", jobs_completed=1, **run)
-        return load(connection, run_id)
+        return load(client, run_id)
 
     monkeypatch.setattr(watching, "load_run", go_on)
     lines = world.run("watch", "run-1").stderr.splitlines()
-    said = [line for line in lines if "Being retried" in line]
-    assert len(said) == 1
-    assert "KeyError: 'noise' (worker, chunk.process of chunk-0000000, 3 times from " in said[0]
+    retried = [line for line in lines if "Being retried" in line]
+    assert len(retried) == 1
+    assert "KeyError: 'noise' (worker, chunk.process of chunk-0000000, 3 times from " in retried[0]
     assert lines[-1].startswith("completed: 1/1 chunks")

@@ -62,6 +62,16 @@ def test_a_run_says_that_its_tasks_find_no_slot_as_long_as_it_is_true(world: Cli
     assert world.json("run", "long-ago")["waiting_for"] is None
 
 
+def test_a_run_shows_between_which_values_its_work_costs(world: CliWorld) -> None:
+    world.add_run("run-1", jobs_total=1)
+    assert world.json("run", "run-1")["usd"] is None, "a release that counted no costs has ended its chunks"
+    assert "usd" not in world.run("run", "run-1").stdout
+    world.add_run("run-2", jobs_total=1, worked_ms=60_000, n_attempts=1, n_bytes=1_000)
+    usd = world.json("run", "run-2")["usd"]
+    assert 0.0017 < usd["least"] < usd["most"] < 0.0021
+    assert "0.0017 to 0.0019 on AWS (prices: us-east-1, 2025)" in " ".join(world.run("run", "run-2").stdout.split())
+
+
 def test_a_list_of_runs_says_which_count_tasks(tasks: Any) -> None:
     assert "3/4 tasks" in tasks.run("runs").stdout
 
@@ -86,9 +96,16 @@ def test_failures_are_those_of_tasks(tasks: Any) -> None:
     assert [task["index"] for task in tasks.json("failures", RUN, expect=1)["tasks"]] == [2]
 
 
-@pytest.mark.parametrize("command", ["chunks", "stuck"])
-def test_a_command_for_chunks_names_the_command_for_a_run_of_tasks(tasks: Any, command: str) -> None:
-    assert f"prismline tasks {RUN}" in tasks.run(command, RUN, expect=2).stderr
+def test_a_command_for_chunks_names_the_command_for_a_run_of_tasks(tasks: Any) -> None:
+    assert f"prismline tasks {RUN}" in tasks.run("chunks", RUN, expect=2).stderr
+
+
+def test_stuck_says_what_a_run_of_tasks_waits_for(tasks: Any) -> None:
+    assert "Nothing waits." in tasks.run("stuck", RUN).stdout
+    ledger = tasks.connection.ledger
+    ledger.record_waiting(ledger.run(RUN), "The workload seeing:measure cannot be used.")
+    assert "The tasks wait: The workload seeing:measure" in tasks.run("stuck", RUN, expect=1).stdout
+    assert tasks.json("stuck", RUN, expect=1) == []
 
 
 def test_the_command_for_tasks_names_the_command_for_a_run_of_chunks(world: CliWorld) -> None:
@@ -100,6 +117,6 @@ def test_watching_shows_tasks_a_second(tasks: Any) -> None:
     tasks.add_run(
         RUN, status="completed", unit="task", jobs_total=4, jobs_completed=4, drained_at="2026-03-10T12:00:00Z"
     )
-    said = tasks.run("watch", RUN).stderr
-    assert "completed: 4/4 tasks" in said
-    assert "tasks/s" in said
+    output = tasks.run("watch", RUN).stderr
+    assert "completed: 4/4 tasks" in output
+    assert "tasks/s" in output

@@ -7,12 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import EndpointConnectionError
 from cli_world import CliWorld
 
 from prismline_cli import watching
 from prismline_cli.runs import RunView
+from prismline_client import ApiError, Run
 from tests.cubes import write_cube
+
+#: A run that no service has opened.
+ACCEPTED = {
+    "job_id": "j",
+    "name": "s",
+    "workload": "spectra",
+    "status": "pending",
+    "created_at": "2026-03-10T12:00:00.000Z",
+    "unit": "chunk",
+    "ended": False,
+}
 
 pytestmark = pytest.mark.emulator
 
@@ -29,22 +40,22 @@ def interrupted_by(error: BaseException, seen: list[str], monkeypatch: pytest.Mo
         seen.append(run_id)
         if len(seen) > 1:
             raise error
-        return RunView(run_id, None, None)
+        return RunView(Run.model_validate(ACCEPTED | {"run_id": run_id}))
 
     monkeypatch.setattr(watching, "load_run", look)
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "continues"),
-        (EndpointConnectionError(endpoint_url="http://127.0.0.1:9"), 3, "Lost the connection"),
+        (ApiError("Cannot reach the API: it was killed."), 3, "Lost the connection"),
     ],
-    ids=["ctrl-C", "the emulator was killed"],
+    ids=["ctrl-C", "the api was killed"],
 )
 def test_an_interrupted_watch_prints_the_id_and_how_to_follow_the_run(
-    world: CliWorld, cube: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+    world: CliWorld, cube: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
     seen: list[str] = []
     interrupted_by(error, seen, monkeypatch)
@@ -52,7 +63,7 @@ def test_an_interrupted_watch_prints_the_id_and_how_to_follow_the_run(
     run_id = seen[0]
     lines = result.stderr.splitlines()
     assert lines[0] == f"Submitted run {run_id}.", "before anything else"
-    assert said in lines[-1]
+    assert message in lines[-1]
     assert f"prismline watch {run_id}" in lines[-1]
     document = json.loads(result.stdout)
     assert (document["run_id"], document["exit_code"]) == (run_id, code)
@@ -80,12 +91,12 @@ def test_a_run_with_one_long_chunk_shows_progress(world: CliWorld, monkeypatch: 
     reports = iter([3000, 6000])
     load = watching.load_run
 
-    def go_on(connection: Any, run_id: str) -> RunView | None:
+    def go_on(client: Any, run_id: str) -> RunView | None:
         n_done = next(reports, None)
         if n_done is None:
             world.add_run("run-1", status="completed", jobs_completed=1, **run)
         world.add_chunk("run-1", 0, status="IN_PROGRESS", n_items=9000, n_done=n_done or 0)
-        return load(connection, run_id)
+        return load(client, run_id)
 
     monkeypatch.setattr(watching, "load_run", go_on)
     lines = world.run("watch", "run-1").stderr.splitlines()

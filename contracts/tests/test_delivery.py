@@ -6,7 +6,6 @@ The pattern: a queue, its dead-letter queue, an alarm, an event source, a proces
 from __future__ import annotations
 
 import copy
-import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from prismline_contracts.delivery import (
     DEAD_LETTER_RETENTION_SECONDS,
     LIMITS,
     VISIBILITY_PER_TIMEOUT,
-    QueueLimits,
     state_machine_name,
 )
 
@@ -85,27 +83,6 @@ def test_every_deployed_queue_is_in_the_table() -> None:
 def test_a_dead_letter_has_days_of_retention_left(queue: Queue) -> None:
     """A message keeps its age when SQS moves it to the dead-letter queue."""
     assert DEAD_LETTER_RETENTION_SECONDS - LIMITS[queue].retention_seconds >= 4 * 86_400
-
-
-DOCUMENTED = re.compile(r"^\| `(\w+)` \|.*\| (\d+) \| (\d+) s \| (\d+) (days?|hours?) \|$", re.MULTILINE)
-
-
-def test_the_page_on_delivery_has_the_values_of_the_table_of_limits() -> None:
-    """A queue that has no row has the defaults."""
-    page = (REPOSITORY / "docs/delivery.md").read_text()
-    documented = {
-        name: QueueLimits(
-            int(receives),
-            int(visibility) // VISIBILITY_PER_TIMEOUT,
-            int(n) * (86_400 if unit.startswith("day") else 3600),
-        )
-        for name, receives, visibility, n, unit in DOCUMENTED.findall(page)
-    }
-    assert documented.items() <= LIMITS.items()
-    assert {limits for queue, limits in LIMITS.items() if queue not in documented} <= {QueueLimits()}
-    assert "A queue without a row has the limits of `split`" in " ".join(page.split())
-    assert documented["split"] == QueueLimits()
-    assert f"keeps a message for {DEAD_LETTER_RETENTION_SECONDS // 86_400} days" in " ".join(page.split())
 
 
 RULES = [
@@ -286,7 +263,7 @@ def _change_batch_size(declared: Declared) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (_rename_queue, "no template has SplitQueue"),
         (_drop_dead_letter_queue, "lacks SplitDeadLetterQueue"),
@@ -300,7 +277,7 @@ def _change_batch_size(declared: Declared) -> None:
         (_change_batch_size, "the process of split takes batches of 5"),
     ],
 )
-def test_a_missing_part_of_a_queue_is_reported_by_name(damage: Callable[[Declared], None], said: str) -> None:
+def test_a_missing_part_of_a_queue_is_reported_by_name(damage: Callable[[Declared], None], message: str) -> None:
     declared = copy.deepcopy(Declared.read())
     damage(declared)
-    assert [sentence for sentence in missing(Queue.SPLIT, declared) if said in sentence]
+    assert [sentence for sentence in missing(Queue.SPLIT, declared) if message in sentence]

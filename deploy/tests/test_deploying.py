@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from prismline_deploy.change_sets import ChangeSet, Stacks
 from prismline_deploy.containers import ContainerImages
 from prismline_deploy.deploying import Target, deploy, rollback
 from prismline_deploy.errors import DeployError
-from prismline_deploy.record import REMEMBERED, Record, Release, ReleaseHistory
+from prismline_deploy.record import CHOSEN_PARAMETERS, REMEMBERED, Record, Release, ReleaseHistory
 from prismline_localstack.functions.images import FolderImages
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.state import make_client
@@ -141,6 +142,16 @@ def test_a_plan_shows_what_would_change_and_changes_nothing(world: DeploymentWor
     assert (world.image(), world.deployed()) == (image, world_before)
 
 
+def test_a_published_image_is_deployed_without_another_build(world: DeploymentWorld) -> None:
+    world.deploy()
+    published = world.target.images.build(world.root, "echo")
+    world.change("2.0.0")
+    deploy(world.target, world.root, world.show(execute=True), ["echo"], {"echo": published})
+    release = world.target.record.get("echo")
+    assert release is not None
+    assert (release.version, release.image) == ("2.0.0", published)
+
+
 def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameters(world: DeploymentWorld) -> None:
     world.deploy()
     first = world.image()
@@ -167,6 +178,43 @@ def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameter
         world.rollback()
 
 
+def test_a_changed_default_reaches_an_environment_and_a_chosen_value_stays(world: DeploymentWorld) -> None:
+    world.deploy()
+    template = world.service / "template.yaml"
+    template.write_text(TEMPLATE.replace("Default: 60", "Default: 120"))
+    world.deploy("echo")
+    assert world.retention() == "120"
+
+    chosen = replace(world.target, parameters={**world.target.parameters, "Retention": "120"})
+    deploy(chosen, world.root, world.show(execute=True), ["echo"])
+    template.write_text(TEMPLATE.replace("Default: 60", "Default: 180"))
+    world.deploy("echo")
+    assert world.retention() == "120", "a person chose this value, although it was the default at that time"
+    world.deploy()
+    assert world.retention() == "120"
+
+
+def test_a_value_that_was_chosen_before_choices_were_recorded_stays(world: DeploymentWorld) -> None:
+    world.target = replace(world.target, parameters={**world.target.parameters, "Retention": "90"})
+    world.deploy()
+    name = CHOSEN_PARAMETERS.format(environment=world.env["ENVIRONMENT"], stack="echo")
+    make_client("ssm", world.env).delete_parameter(Name=name)
+    (world.service / "template.yaml").write_text(TEMPLATE.replace("Default: 60", "Default: 120"))
+    world.target = replace(world.target, parameters={"Emulator": "true", "DeletionProtection": "false"})
+    world.deploy("echo")
+    assert world.retention() == "90"
+
+
+def test_a_parameter_gets_no_second_value_in_an_environment(world: DeploymentWorld) -> None:
+    world.deploy()
+    world.target = replace(world.target, parameters={**world.target.parameters, "ChunkDays": "200"})
+    with pytest.raises(DeployError, match=r"ChunkDays is '365' in the stack .*-platform.* add --service platform"):
+        world.deploy("echo")
+    world.deploy()
+    assert world.target.stacks.parameters(world.target.stack("platform"))["ChunkDays"] == "200"
+    world.deploy("echo")
+
+
 def test_a_rollback_that_would_change_a_queue_is_refused(world: DeploymentWorld) -> None:
     (world.service / "template.yaml").write_text(ENTANGLED)
     world.deploy()
@@ -189,6 +237,38 @@ def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: D
     with pytest.raises(DeployError, match=rf"{world.target.stack('echo')} was not deployed: Alarm \(AWS::CloudWatch"):
         world.deploy("echo")
     assert (world.deployed().version, world.image()) == ("1.0.0", image)
+
+
+def test_a_first_creation_that_failed_is_repeated(world: DeploymentWorld) -> None:
+    template = world.root / "platform" / "template.yaml"
+    whole = template.read_text()
+    alarm = """  Broken:
+    Type: AWS::CloudWatch::Alarm
+    DependsOn: [RunsTable, Bucket, DeploymentBucket]
+    Properties: {Metrics: [{Id: m, Expression: "1"}]}
+"""
+    template.write_text(whole.replace("\nOutputs:\n", f"\n{alarm}\nOutputs:\n"))
+    world.target = replace(world.target, parameters={"Emulator": "true"})
+    with pytest.raises(DeployError, match="Broken"):
+        world.deploy()
+    template.write_text(whole)
+    world.deploy()
+    assert world.deployed().version == "1.0.0"
+    table = make_client("dynamodb", world.env).describe_table(TableName=f"prismline-{world.env['ENVIRONMENT']}-runs")
+    protected = str(table["Table"]["DeletionProtectionEnabled"]).lower()
+    assert protected == "true", "the table is protected once its stack stands"
+    world.deploy()
+    assert world.changes() == [[], []]
+
+
+def test_an_environment_whose_rights_would_reach_another_one_is_refused(world: DeploymentWorld, tmp_path: Path) -> None:
+    world.deploy()
+    name = world.env["ENVIRONMENT"]
+    longer = replace(world.target, environment=f"{name}-alice")
+    with pytest.raises(DeployError, match=f"rights of {name} also reach what begins with prismline-{name}-"):
+        deploy(longer, world.root, world.show(execute=True))
+    shorter = replace(world.target, environment=name[:-1])
+    deploy(shorter, world.root, world.show(execute=False))
 
 
 def test_a_stack_with_an_unsatisfied_import_is_refused_before_anything_changes(world: DeploymentWorld) -> None:
@@ -232,7 +312,7 @@ def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: Deploy
     world.change(f"1.0.0+{world.env['ENVIRONMENT']}".replace("+", "-"))
     first = images.build(world.root, "echo")
     assert [command[0] for command in commands] == ["build", "login", "push"]
-    assert "--provenance=false" in commands[0]
+    assert {"--provenance=false", "--pull"} <= set(commands[0])
     place, _, digest = first.partition("@")
     assert place.endswith("/prismline/echo")
     assert digest.startswith("sha256:")
@@ -242,6 +322,9 @@ def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: Deploy
     assert images.build(world.root, "echo") != first
     described = ecr.describe_repositories(repositoryNames=["prismline/echo"])["repositories"][0]
     assert described["imageTagMutability"] == "IMMUTABLE"
+    policy = json.loads(ecr.get_lifecycle_policy(repositoryName="prismline/echo")["lifecyclePolicyText"])
+    assert [rule["selection"]["tagStatus"] for rule in policy["rules"]] == ["untagged", "any"]
+    assert policy["rules"][1]["selection"]["countNumber"] > 10 * (1 + REMEMBERED), "rollbacks need earlier images"
 
 
 def test_a_sparse_checkout_deploys_its_service_alone(world: DeploymentWorld) -> None:

@@ -100,22 +100,22 @@ def environment(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Env
 def test_a_rollback_of_a_consumer_below_its_producer_is_refused(environment: Environment, root: Path) -> None:
     environment.record.put("splitter", ReleaseHistory(version="1.1.0", code={}, deployed_at="2026-03-01T00:00:00Z"))
     asked = ["rollback", "--env", "prod", "--service", "worker", "--root", str(root)]
-    code, said = environment.run(*asked)
+    code, output = environment.run(*asked)
     assert (code, environment.done) == (ExitCode.UNREACHABLE, [])
-    assert "sends chunk.v2, and worker 1.0.0 does not take it" in said
-    assert "add --force" in said
-    code, said = environment.run(*asked, "--force")
+    assert "sends chunk.v2, and worker 1.0.0 does not take it" in output
+    assert "add --force" in output
+    code, output = environment.run(*asked, "--force")
     assert (code, environment.done) == (0, ["worker"])
-    assert "does not take it" in said
+    assert "does not take it" in output
 
 
 @pytest.mark.emulator
 def test_a_deployment_of_one_service_is_refused_and_planned(environment: Environment, root: Path) -> None:
     environment.record.put("worker", ReleaseHistory(version="1.0.0", code={}, deployed_at="2026-01-01T00:00:00Z"))
     asked = ["deploy", "--env", "prod", "--service", "splitter", "--root", str(root)]
-    code, said = environment.run(*asked)
+    code, output = environment.run(*asked)
     assert (code, environment.done) == (ExitCode.UNREACHABLE, [])
-    assert "splitter 1.1.0 sends chunk.v2, and worker 1.0.0, which is in" in said
+    assert "splitter 1.1.0 sends chunk.v2, and worker 1.0.0, which is in" in output
     assert environment.run(*asked, "--plan")[0] == 0
     assert environment.run("deploy", "--env", "prod", "--root", str(root))[0] == 0, "all services together"
     assert environment.done == [["splitter"], None]

@@ -7,7 +7,13 @@ if (location.protocol === "file:") {
       frame.hidden = true;
       document.body.append(frame);
       const inside = frame.contentWindow;
-      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      inside.postMessage = (data) => {
+        const event = new MessageEvent("message", { data: structuredClone(data) });
+        setTimeout(() => {
+          this.onmessage?.(event);
+          this.dispatchEvent(event);
+        });
+      };
       this.ready = new Promise((resolve) => {
         const script = inside.document.createElement("script");
         script.src = url;
@@ -17,7 +23,8 @@ if (location.protocol === "file:") {
       this.inside = inside;
     }
     postMessage(data) {
-      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })));
+      const event = new MessageEvent("message", { data: structuredClone(data) });
+      this.ready.then(() => this.inside.dispatchEvent(event));
     }
     terminate() {}
   };

@@ -1,9 +1,8 @@
-"""The state of the embedded emulator after a kill, and the behaviour that it adds to ministack."""
+"""The state of the emulator after a kill, and the behaviour that it adds to ministack."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from prismline_localstack.emulator import Emulator
+from prismline_localstack.emulator import Emulator, emulator_python
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 from prismline_localstack.waiting import wait_until
@@ -60,8 +59,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_the_emulator_starts_without_modules_that_it_does_not_need_yet() -> None:
     modules = {"boto3", "pydantic", "ministack.services.cloudformation"}
-    program = f"import sys, prismline_localstack.embedded; print({modules} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = f"import sys, prismline_emulator.server; print({modules} & set(sys.modules))"
+    done = subprocess.run([emulator_python(), "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n", "with these modules, each start would take three times the processor time"
 
 

@@ -1,4 +1,4 @@
-"""The embedded emulator offers the services that Prismline calls, and no other."""
+"""The emulator offers the services that Prismline calls, and no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import botocore.session
 
-from prismline_localstack.emulated import FUNCTION_SERVICES, SERVICES
+from prismline_emulator.emulated import FUNCTION_SERVICES, SERVICES
 from prismline_localstack.settings import REPOSITORY
 
 #: Functions whose first argument is the name of a service.

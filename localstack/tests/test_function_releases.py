@@ -180,5 +180,5 @@ def test_a_function_that_does_not_start_fails_its_invocation() -> None:
 
 def test_functions_run_on_the_embedded_emulator_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(HarnessError, match="Functions run on the embedded emulator only"):
+    with pytest.raises(HarnessError, match="Functions run only on the emulator that the harness starts"):
         harness.up(tmp_path, functions=True)

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
-from prismline_localstack.endpoints import listen, url_of
+from prismline_emulator.endpoints import listen, url_of
 from prismline_localstack.standins import gpu
 
 
@@ -70,7 +70,7 @@ def test_it_is_healthy_and_names_its_model(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("urls", "said"),
+    ("urls", "message"),
     [
         ([image("#ff0000")], "1 frame of 8 x 4 pixels, mostly red (#ff0000), brightness 30 %."),
         (
@@ -91,8 +91,8 @@ def test_it_is_healthy_and_names_its_model(client: httpx.Client) -> None:
         ),
     ],
 )
-def test_the_caption_describes_the_images_of_the_request(client: httpx.Client, urls: list[str], said: str) -> None:
-    assert caption(client, *urls) == said
+def test_the_caption_describes_the_images_of_the_request(client: httpx.Client, urls: list[str], message: str) -> None:
+    assert caption(client, *urls) == message
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ WHOLE = image("red", (64, 64))
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (request("data:image/png;base64,AAAA"), "cannot be decoded"),
         (request("data:image/png;base64,*"), "cannot be decoded"),
@@ -159,11 +159,11 @@ WHOLE = image("red", (64, 64))
         ([], "body: "),
     ],
 )
-def test_an_invalid_request_gets_an_error_in_the_form_of_openai(client: httpx.Client, body: Any, said: str) -> None:
+def test_an_invalid_request_gets_an_error_in_the_form_of_openai(client: httpx.Client, body: Any, message: str) -> None:
     answer = client.post("/v1/chat/completions", json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (400, 400, "BadRequestError")
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 def test_an_image_that_would_fill_the_memory_is_refused(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The guard of the embedded emulator: whose requests it refuses, and what browsers may do with its answers."""
+"""The guard of the emulator: whose requests it refuses, and what browsers may do with its answers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from prismline_emulator.clients import Clients, guarded_headers
+from prismline_emulator.endpoints import HEALTH_PATH
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.endpoints import HEALTH_PATH
-from prismline_localstack.guard import Clients, guarded_headers
 
 CONSOLE = "http://127.0.0.1:8123"
 CLIENTS = Clients.of("aws", f"{CONSOLE},http://localhost:8123")

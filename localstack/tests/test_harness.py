@@ -20,8 +20,8 @@ from urllib.request import urlopen
 import pytest
 import valkey
 
+from prismline_emulator.endpoints import accepts
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.endpoints import accepts
 from prismline_localstack.errors import HarnessError, NotRunningError
 from prismline_localstack.harness import down, is_up, load_state, logs, status, up
 from prismline_localstack.processes import ProcessId
@@ -586,9 +586,9 @@ def test_if_a_port_of_the_last_time_is_taken_up_says_so(system: EchoSystem) -> N
         after = system.up(services=["web"])
 
     assert after.ports["web"] != port
-    [said] = after.moved
-    assert said.startswith(f"web listens at port {after.ports['web']}, ")
-    assert f"port {port}" in said
+    [notice] = after.moved
+    assert notice.startswith(f"web listens at port {after.ports['web']}, ")
+    assert f"port {port}" in notice
 
 
 def test_the_age_of_the_oldest_message_of_each_queue_is_published(system: EchoSystem) -> None:

@@ -62,7 +62,7 @@ def test_lines_are_readable_and_ordered_by_time_without_metrics_and_emulator(hom
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--run", "e4e1a"), ["chunk_started", "chunk_failed"]),
         (("--run", OTHER), ["split"]),
@@ -73,15 +73,15 @@ def test_lines_are_readable_and_ordered_by_time_without_metrics_and_emulator(hom
         (("--level", "error"), ["chunk_failed", "Traceback (most recent call last):", "MemoryError"]),
     ],
 )
-def test_options_select_lines(home: Path, arguments: tuple[str, ...], said: list[str]) -> None:
+def test_options_select_lines(home: Path, arguments: tuple[str, ...], message: list[str]) -> None:
     documents = [json.loads(text) for text in shown(home, *arguments, "--json")]
-    assert [document["message"] for document in documents] == said
+    assert [document["message"] for document in documents] == message
     for document in documents:
         jsonschema.validate(document, output_schema_of("logs.v1"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--run", "e4e1"), OTHER),
         (("--run", "nope"), "There is no run nope"),
@@ -91,5 +91,5 @@ def test_options_select_lines(home: Path, arguments: tuple[str, ...], said: list
         (("--level", "loud"), "loud"),
     ],
 )
-def test_arguments_that_match_nothing_are_exit_code_2(home: Path, arguments: tuple[str, ...], said: str) -> None:
-    assert any(said in text for text in shown(home, *arguments, expect=2))
+def test_arguments_that_match_nothing_are_exit_code_2(home: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert any(message in text for text in shown(home, *arguments, expect=2))

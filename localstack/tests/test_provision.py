@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from prismline_emulator.endpoints import LOOPBACK, free_port
 from prismline_localstack import provision
-from prismline_localstack.endpoints import LOOPBACK, free_port
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.state import make_client
 

@@ -26,7 +26,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"LOCALSTACK_HOST": "box:9", "AWS_ENDPOINT_URL": "http://aws:1"}, "http://aws:1"),
     ],
 )
-def test_the_endpoint_follows_localstack_clients_conventions(
+def test_the_endpoint_is_that_of_the_variables_of_aws_clients_or_of_localstack(
     environment: dict[str, str], endpoint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():

@@ -1,4 +1,4 @@
-"""The embedded emulator checks the signature of each request. Its secret is random and stored in its folder."""
+"""The emulator checks the signature of each request. Its secret is random and stored in its folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from prismline_emulator.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.state import make_client
 
 pytestmark = pytest.mark.emulator

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from prismline_deploy.errors import DeployError
 from prismline_localstack.errors import HarnessError
+from prismline_localstack.functions.parameters import parameters_for
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.stacks import create_stacks, environment_name, merge_outputs
 from prismline_localstack.state import make_client
@@ -139,7 +143,7 @@ def test_the_platform_creates_the_resources_that_services_need(aws_env: dict[str
 @pytest.mark.emulator
 def test_a_pipeline_has_a_role_if_its_issuer_is_given(aws_env: dict[str, str], root: Path) -> None:
     iam = make_client("iam", aws_env)
-    name = f"prismline-{aws_env['ENVIRONMENT']}-deployer"
+    name = f"prismline-{aws_env['ENVIRONMENT']}-deployer-us-east-1"
     run_deploy(aws_env, root)
     with pytest.raises(iam.exceptions.NoSuchEntityException):
         iam.get_role(RoleName=name)
@@ -149,6 +153,25 @@ def test_a_pipeline_has_a_role_if_its_issuer_is_given(aws_env: dict[str, str], r
     (statement,) = trust["Statement"]
     assert statement["Principal"]["Federated"].endswith(":oidc-provider/token.example.org")
     assert statement["Condition"]["StringEquals"]["token.example.org:sub"] == subjects
+
+
+@pytest.mark.emulator
+def test_the_boundary_without_a_region_remains_until_a_person_deletes_it(aws_env: dict[str, str], root: Path) -> None:
+    iam = make_client("iam", aws_env)
+    prefix = f"prismline-{aws_env['ENVIRONMENT']}"
+    boundary = f"arn:aws:iam::000000000000:policy/{prefix}-boundary"
+    template = root / "platform" / "template.yaml"
+    present = template.read_text()
+    template.write_text(re.sub(r'(RoleName|PolicyName|DashboardName)(: .*)-\$\{AWS::Region\}"', r'\1\2"', present))
+    run_deploy(aws_env, root)
+    iam.get_role(RoleName=f"{prefix}-operator")
+    template.write_text(present)
+    run_deploy(aws_env, root)
+    with pytest.raises(iam.exceptions.NoSuchEntityException):
+        iam.get_role(RoleName=f"{prefix}-operator")
+    iam.get_role(RoleName=f"{prefix}-operator-us-east-1")
+    iam.get_policy(PolicyArn=f"{boundary}-us-east-1")
+    iam.delete_policy(PolicyArn=boundary)
 
 
 @pytest.mark.emulator
@@ -190,3 +213,15 @@ def test_an_invalid_template_is_an_error_that_names_it(aws_env: dict[str, str], 
     (root / "services" / "echo" / "template.yaml").write_text("Resources: [")
     with pytest.raises(DeployError, match=r"services/echo/template\.yaml"):
         run_deploy(aws_env, root)
+
+
+def test_settings_of_functions_become_parameters_of_their_templates() -> None:
+    settings = {"MAX_ATTEMPTS": "7", "CAPTION_BASE_URL": "http://127.0.0.1:1/v1", "URLS_ALLOW_PRIVATE": "true"}
+    assert parameters_for(REPOSITORY, settings) == {"MaxAttempts": "7", "CaptionBaseUrl": "http://127.0.0.1:1/v1"}
+
+
+def test_the_container_that_deploys_needs_no_package_that_its_image_lacks() -> None:
+    """The lock of its image has no YAML parser, and none of the packages of services."""
+    program = "import sys; sys.modules['yaml'] = None; import prismline_localstack.provision"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

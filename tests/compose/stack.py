@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prismline_localstack.endpoints import LOOPBACK, free_port
+import updates
+from prismline_emulator.endpoints import LOOPBACK, free_port
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -38,8 +39,8 @@ def run(*command: str, expect: int | None = 0, **environment: str) -> subprocess
         timeout=COMMAND_SECONDS,
         check=False,
     )
-    said = f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
-    assert expect is None or done.returncode == expect, said
+    output = f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    assert expect is None or done.returncode == expect, output
     return done
 
 
@@ -67,11 +68,18 @@ def available(image: str) -> bool:
     )
 
 
+def base_image() -> str:
+    """The base of our images: the one that `PYTHON_IMAGE` names, or else that of the Dockerfiles."""
+    (pinned,) = updates.BASE.finditer((REPOSITORY / "localstack" / "Dockerfile").read_text())
+    return os.environ.get("PYTHON_IMAGE") or f"{pinned['image']}@{pinned['digest']}"
+
+
 def valkey_image() -> str:
     """The image to use for Valkey: the pinned one, or a stand-in from Debian's package."""
     if available(VALKEY_IMAGE):
         return VALKEY_IMAGE
-    docker("build", "-q", "-t", VALKEY_STAND_IN, "-f", str(HERE / "valkey.Dockerfile"), str(HERE))
+    base = ("--build-arg", f"PYTHON_IMAGE={base_image()}")
+    docker("build", "-q", "-t", VALKEY_STAND_IN, *base, "-f", str(HERE / "valkey.Dockerfile"), str(HERE))
     return VALKEY_STAND_IN
 
 
@@ -131,7 +139,11 @@ class Stack:
         self.up("--no-deps", "--scale", f"worker={number}", "worker")
 
     def cli(self, *arguments: str, expect: int = 0) -> str:
-        """Run `docker compose run --rm cli`. Return what it prints."""
+        """Run `docker compose run --rm cli`, with a key that it has made. Return what it prints."""
+        if "PRISMLINE_API_KEY" not in self.environment:
+            scopes = ("--scope", "read", "--scope", "operate", "--scope", "all")
+            made = self.compose("run", "--rm", "-T", "cli", "jobs", "keys", "create", "compose", *scopes)
+            self.environment["PRISMLINE_API_KEY"] = made.stdout.strip()
         return self.compose("run", "--rm", "-T", "cli", *arguments, expect=expect).stdout
 
     def containers(self, service: str | None = None) -> list[str]:

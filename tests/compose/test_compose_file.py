@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 
-from prismline_localstack.endpoints import HEALTH_PATH, LOOPBACK, answers, free_port
+from prismline_emulator.endpoints import HEALTH_PATH, LOOPBACK, answers, free_port
+from prismline_localstack.emulator import emulator_python
 from prismline_localstack.registry import ServiceProcess, service_processes
 from prismline_localstack.settings import client_environment
 from prismline_localstack.stacks import create_stacks
@@ -76,14 +76,21 @@ def test_a_container_is_limited_watched_and_not_exposed(name: str) -> None:
     assert not re.search(r":latest$", service["image"])
 
 
+@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if "build" in service])
+def test_an_image_is_built_on_the_base_that_the_user_names(name: str) -> None:
+    build = SERVICES[name]["build"]
+    assert "ARG PYTHON_IMAGE=" in (REPOSITORY / build["dockerfile"]).read_text()
+    assert build["args"]["PYTHON_IMAGE"] is None, "compose passes the variable of the environment for an empty value"
+
+
 @pytest.mark.emulator
 def test_containers_are_told_the_names_that_the_stacks_give(emulator_env: dict[str, str]) -> None:
     cloudformation, s3 = make_client("cloudformation", emulator_env), make_client("s3", emulator_env)
     outputs = create_stacks(cloudformation, s3, REPOSITORY, "local")
-    told = SERVICES["worker"]["environment"]
-    names = sorted(set(outputs) & set(told))
+    environment = SERVICES["worker"]["environment"]
+    names = sorted(set(outputs) & set(environment))
     assert names == ["BUCKET", "JOBS_TABLE", "RUNS_TABLE", "STATE_MACHINE_ARN", "WORKFLOW_STATE_TABLE"]
-    assert {name: told[name] for name in names} == {name: outputs[name] for name in names}
+    assert {name: environment[name] for name in names} == {name: outputs[name] for name in names}
 
 
 def substituted(value: str, variables: dict[str, str]) -> str:
@@ -100,8 +107,8 @@ def light_emulator(data: Path, port: int, **variables: str) -> Iterator[subproce
     environment |= {"BIND_HOST": LOOPBACK, "GATEWAY_PORT": str(port)}
     environment = {name: value.replace("/data/", f"{data}/") for name, value in environment.items()}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    command = [sys.executable if part == "python" else part for part in service["command"]]
-    with subprocess.Popen(command, env=inherited | environment) as process:
+    _, *arguments = service["command"]
+    with subprocess.Popen([emulator_python(), *arguments], env=inherited | environment) as process:
         try:
             wait_for(lambda: answers(f"http://{LOOPBACK}:{port}", HEALTH_PATH), "the emulator to answer")
             yield process
@@ -145,6 +152,6 @@ def test_the_light_emulator_keeps_its_state_and_checks_the_secret_of_the_stack(t
 
 @pytest.mark.parametrize("name", ["ministack", "worker", "deploy", "metrics"])
 def test_the_emulator_and_its_clients_get_one_secret(name: str) -> None:
-    told = SERVICES[name]["environment"]
-    assert substituted(told["AWS_SECRET_ACCESS_KEY"], {}) == "test"
-    assert substituted(told["AWS_SECRET_ACCESS_KEY"], {"PRISMLINE_EMULATOR_SECRET": "mine"}) == "mine"
+    environment = SERVICES[name]["environment"]
+    assert substituted(environment["AWS_SECRET_ACCESS_KEY"], {}) == "test"
+    assert substituted(environment["AWS_SECRET_ACCESS_KEY"], {"PRISMLINE_EMULATOR_SECRET": "mine"}) == "mine"

@@ -37,7 +37,17 @@ def engine() -> None:
 )
 def test_an_image_answers_an_invocation(service: str, command: tuple[str, ...], served: bool, tmp_path: Path) -> None:
     image, container = f"prismline-test-{service}", f"prismline-test-{secrets.token_hex(4)}"
-    docker("build", "--quiet", "--file", f"services/{service}/Dockerfile", "--tag", image, ".")
+    docker(
+        "build",
+        "--quiet",
+        "--build-arg",
+        "PYTHON_IMAGE",
+        "--file",
+        f"services/{service}/Dockerfile",
+        "--tag",
+        image,
+        ".",
+    )
     entry, *arguments = command
     variables = [argument for name in (*VARIABLES, *OF_LAMBDA) for argument in ("--env", name)]
     # The network of the host, because the Runtime API listens only on the loopback address, like Lambda's.
@@ -47,11 +57,11 @@ def test_an_image_answers_an_invocation(service: str, command: tuple[str, ...], 
     try:
         event = request_event("GET", "/nothing", {"host": "h"}, b"", "127.0.0.1") if served else {"Records": []}
         outcome = environment.invoke(json.dumps(event).encode(), 60.0)
-        said = f"{outcome.error}: {outcome.message}\n{(tmp_path / 'log').read_text()}"
+        output = f"{outcome.error}: {outcome.message}\n{(tmp_path / 'log').read_text()}"
         if served:
-            assert response_of(outcome).status in {401, 404, 405}, said
+            assert response_of(outcome).status in {401, 404, 405}, output
         else:
-            assert outcome.error in NO_RECORDS, said
+            assert outcome.error in NO_RECORDS, output
         assert docker("exec", container, "id", "-u").strip() == "10001"
     finally:
         docker("rm", "--force", container)

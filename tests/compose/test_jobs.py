@@ -11,7 +11,7 @@ import pytest
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkStatus
 from prismline_contracts.jobs import new_api_key
-from prismline_localstack.endpoints import LOOPBACK
+from prismline_emulator.endpoints import LOOPBACK
 from prismline_runtime import Table
 from tests.compose.stack import Stack
 from tests.system import System, wait_for

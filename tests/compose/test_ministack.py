@@ -1,4 +1,4 @@
-"""The stack on the light emulator, which keeps its state over a restart."""
+"""The stack on the emulator, which keeps its state over a restart."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from prismline_localstack.endpoints import LOOPBACK, answers, free_port
+from prismline_emulator.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack.settings import client_environment
 from prismline_localstack.stacks import create_stacks
 from prismline_localstack.state import make_client
-from tests.compose.stack import LOCALSTACK_IMAGE, REPOSITORY, Stack, available, docker
+from tests.compose.stack import LOCALSTACK_IMAGE, REPOSITORY, Stack, available, base_image, docker
 from tests.system import wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(600)]
@@ -61,16 +61,16 @@ def test_the_init_script_deploys_what_the_harness_would(localstack: str) -> None
 
 def test_a_later_localstack_without_a_token_is_refused_with_a_sentence(engine: None, tmp_path: Path) -> None:
     later = "prismline/later-localstack:2026.3.0"
-    docker("tag", "python:3.11-slim-bookworm", later)
+    docker("tag", base_image(), later)
     stack = Stack.prepare(tmp_path, "localstack")
     stack.environment["LOCALSTACK_IMAGE"] = later
     try:
         done = stack.compose("up", "-d", "--wait", expect=None)
         assert done.returncode != 0
         assert 'service "localstack-token" didn\'t complete successfully' in done.stderr
-        said = stack.compose("logs", "localstack-token").stdout
-        assert f"LOCALSTACK_IMAGE is {later}" in said
-        assert "export LOCALSTACK_AUTH_TOKEN" in said
+        output = stack.compose("logs", "localstack-token").stdout
+        assert f"LOCALSTACK_IMAGE is {later}" in output
+        assert "export LOCALSTACK_AUTH_TOKEN" in output
     finally:
         stack.compose("down", "--volumes", expect=None)
         docker("rmi", later)

@@ -1,4 +1,4 @@
-"""A team builds the image of its service in a sparse checkout, by the commands of docs/releasing.md."""
+"""A team builds the image of its service in a sparse checkout, by the commands of docs/how-to/release.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from prismline_deploy.containers import labels_of, version_of
+from prismline_deploy.labels import labels_of, version_of
 from prismline_localstack.settings import REPOSITORY
 from tests.compose.stack import docker, missing_engine, run
 from tests.docs.commands import commands
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="a sparse checkout needs the history"),
 ]
 
-PAGE = REPOSITORY / "docs" / "releasing.md"
+PAGE = REPOSITORY / "docs/how-to/release.md"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,3 +64,7 @@ def test_a_service_builds_its_image(checkout: Path, image: str) -> None:
     docker("run", "--rm", "--read-only", "--tmpfs", "/tmp", "--entrypoint", "python", image, "-c", imports)
     bill = json.loads((checkout / "services/worker/dist/worker.cdx.json").read_text())
     assert bill["metadata"]["component"]["version"] == version_of(checkout, "worker")
+    parts = {part["name"]: part for part in bill["components"]}
+    assert parts["numpy"]["purl"].startswith("pkg:pypi/numpy@")
+    assert parts["libc6"]["purl"].startswith("pkg:deb/debian/libc6@")
+    assert "purl" not in parts["prismline-gaussline"]

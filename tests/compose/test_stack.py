@@ -1,4 +1,4 @@
-"""The whole stack in containers: used as in docs/compose.md, killed, paused, disconnected, restarted, scaled."""
+"""The whole stack in containers: used by docs/how-to/containers.md, killed, paused, disconnected, scaled."""
 
 from __future__ import annotations
 

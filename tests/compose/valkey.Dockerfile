@@ -1,7 +1,8 @@
 # Valkey as Debian has it, for machines that cannot pull its own image: a stand-in for the tests.
-FROM python:3.11-slim-bookworm AS packages
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE} AS packages
 RUN apt-get update && apt-get install -y --no-install-recommends mmdebstrap
-# Unpacked, not installed: a bookworm base has no business running trixie scripts.
+# Unpacked, not installed: the base has no business running trixie scripts.
 RUN mirror=$(awk '/^URIs:/ { print $2; exit }' /etc/apt/sources.list.d/debian.sources) \
  && mmdebstrap --mode=root --variant=extract --include=valkey-server,valkey-tools trixie /root-of-valkey "$mirror" \
       --aptopt='Acquire::Check-Valid-Until "false"' \

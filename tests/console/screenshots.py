@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/console.md: `python -m tests.console.screenshots`, or `make screenshots`.
+"""Takes the pictures of docs/reference/console.md: `python -m tests.console.screenshots`, or `make screenshots`.
 
 It starts its own system, sets the stage, and takes each page in both themes.
 """

@@ -32,6 +32,7 @@ def pages(scene: Scene) -> list[str]:
         "/console/alerts",
         "/console/system",
         "/console/contracts",
+        "/console/not-there",
     ]
 
 

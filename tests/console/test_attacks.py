@@ -112,7 +112,7 @@ def test_a_page_of_a_domain_that_resolves_to_this_machine_reads_nothing_and_chan
         page.goto(f"{rebound}/page")
         learned = [*attack(page, rebound, tmp_path / "marker"), page.evaluate(READ)]
     assert len(learned) == 5
-    assert {said.partition(",")[0] for said in learned} == {
+    assert {event.partition(",")[0] for event in learned} == {
         "403 The Host of the request is not a name of this emulator"
     }
     assert queues_of_the_attack() == []

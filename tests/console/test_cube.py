@@ -170,11 +170,14 @@ def test_two_runs_are_compared(console: Console, page: Page, cube: Path, run_id:
     both = [pixel for pixel in one if pixel in two]
     different = sum(one[pixel]["n_components"] != two[pixel]["n_components"] for pixel in both)
     page.goto(f"/console/compare?a={run_id}&b={other}&map=rms")
+    differences = page.get_by_role("table", name="Differences of source and parameters").locator("tbody tr")
+    expect(differences.locator("td:first-child")).to_have_text(["cube_key", "mf_snr_min"])
+    expect(differences.last.locator("td")).to_have_text(["mf_snr_min", "5", "60"])
     share = f"{100 * different / len(both):.1f} % ({different} of {len(both)})"
     expect(page.locator("#summary")).to_contain_text(share)
     median = np.median([one[pixel]["rms"] - two[pixel]["rms"] for pixel in both])
-    said = page.locator("#summary div", has_text="Median difference of noise").locator("dd").inner_text()
-    assert float(said.removesuffix(" K")) == pytest.approx(median, abs=1e-4)
+    output = page.locator("#summary div", has_text="Median difference of noise").locator("dd").inner_text()
+    assert float(output.removesuffix(" K")) == pytest.approx(median, abs=1e-4)
     page.locator("#map-difference").focus()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_role("heading", name=f"Both fits at x {NX // 2 + 1}, y {NY // 2}")).to_be_visible()

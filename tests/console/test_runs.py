@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkStatus
 from prismline_localstack import harness
 from tests.console import stage
 from tests.console.conftest import Console
 from tests.console.stage import Scene
 from tests.cubes import write_cube
+from tests.system import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -73,7 +75,7 @@ def test_a_run_whose_split_raises_again_and_again_says_so_until_the_split_succee
     assert console.system.submit(cube, "raising", idempotency_key="raising") == run_id
     page.goto("/console/runs")
     page.locator("#list tbody tr").filter(has_text=run_id[:8]).get_by_role("link").first.click()
-    retried = page.locator("#retried")
+    retried = page.locator("#condition-repeated-error")
     expect(retried).to_contain_text(
         "Being retried after an unexpected error: RuntimeError: Injected unexpected fault at split.run_opened."
         " (splitter, run.split, 3 times from "
@@ -138,11 +140,11 @@ def test_a_map_that_has_the_focus_before_its_cells_are_loaded_announces_the_curr
     page: Page, scene: Scene
 ) -> None:
     page.goto(f"/console/runs/{scene.bad_run}")
-    said = page.evaluate("""async () => {
+    found = page.evaluate("""async () => {
       const { HeatMap } = await import("/console/static/js/heatmap.js");
       const place = document.body.appendChild(document.createElement("div"));
-      const said = [];
-      const map = new HeatMap(place, { onCursor: (row) => said.push(row) });
+      const rows = [];
+      const map = new HeatMap(place, { onCursor: (row) => rows.push(row) });
       const cells = (length) => ({
         length, state: new Uint8Array(length), attempts: new Uint8Array(length), duration: new Int32Array(length),
       });
@@ -150,9 +152,9 @@ def test_a_map_that_has_the_focus_before_its_cells_are_loaded_announces_the_curr
       map.canvas.focus();
       map.show(cells(3));
       map.show(cells(4));
-      return said;
+      return rows;
     }""")
-    assert said == [0]
+    assert found == [0]
 
 
 def test_cells_are_walked_and_chosen_by_keyboard_and_the_address_can_be_shared(page: Page, scene: Scene) -> None:
@@ -176,6 +178,22 @@ def test_cells_are_walked_and_chosen_by_keyboard_and_the_address_can_be_shared(p
     expect(chosen).to_be_empty()
     page.reload()
     expect(page.locator("#detail-body")).to_contain_text("chunk-0000010")
+
+
+def test_ids_and_errors_are_copied(page: Page, scene: Scene) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"/console/runs/{scene.bad_run}?cell=10")
+    panel = page.locator("#detail-body")
+    copied = {
+        "Copy id": panel.locator("dt", has_text=re.compile("^Id$")).locator("+ dd code"),
+        "Copy error": panel.locator("pre").first,
+    }
+    for name, source in copied.items():
+        panel.get_by_role("button", name=name, exact=True).click()
+        expect(panel.get_by_role("button", name=name, exact=True)).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == source.inner_text()
+    page.get_by_role("button", name="Copy id", exact=True).first.click()
+    assert page.evaluate("navigator.clipboard.readText()") == scene.bad_run
 
 
 def test_a_run_is_cancelled_after_a_preview(page: Page, console: Console) -> None:
@@ -209,10 +227,10 @@ def test_a_cancelled_run_is_continued_and_the_page_says_that_it_goes_on(page: Pa
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("3 tasks that have not ended will be processed.")
     dialog.get_by_role("button", name="Continue the run").click()
-    expect(page.locator("#going-on")).to_contain_text("The run was cancelled and continues")
+    expect(page.locator("#condition-continued")).to_contain_text("The run was cancelled and continues")
     page.get_by_role("button", name="Cancel").click()
     dialog.get_by_role("button", name="Cancel the run").click()
-    expect(page.locator("#going-on")).to_have_count(0)
+    expect(page.locator("#condition-continued")).to_have_count(0)
 
 
 def test_the_timeline_ends_a_cell_when_the_ledger_recorded_its_end(page: Page, scene: Scene) -> None:
@@ -230,7 +248,7 @@ def test_the_timeline_ends_a_cell_when_the_ledger_recorded_its_end(page: Page, s
 
 
 @pytest.mark.parametrize(
-    ("counts", "complete", "said"),
+    ("counts", "complete", "message"),
     [
         (
             {"total": 3510, "completed": 400, "failed": 10},
@@ -242,7 +260,7 @@ def test_the_timeline_ends_a_cell_when_the_ledger_recorded_its_end(page: Page, s
     ],
 )
 def test_the_dialog_of_a_cancellation_counts_from_the_counters_of_the_run(
-    page: Page, scene: Scene, counts: dict[str, int], complete: bool, said: str
+    page: Page, scene: Scene, counts: dict[str, int], complete: bool, message: str
 ) -> None:
     """The page has read four cells: two wait, one is in progress, one has completed."""
     page.goto(f"/console/runs/{scene.bad_run}")
@@ -254,7 +272,7 @@ def test_the_dialog_of_a_cancellation_counts_from_the_counters_of_the_run(
         }""",
         [counts, complete],
     )
-    assert lines[0].startswith(said)
+    assert lines[0].startswith(message)
     assert lines[-1].startswith(f"{counts['completed']} completed keep their results.")
 
 
@@ -298,8 +316,8 @@ def test_a_server_that_hangs_is_noticed(page: Page, console: Console, scene: Sce
     expect(page.locator("#live")).to_be_empty()
 
 
-@pytest.mark.parametrize(("method", "said"), [("get", "The page tries again"), ("post", "Look whether it did")])
-def test_a_page_does_not_promise_to_repeat_what_it_does_not_repeat(page: Page, method: str, said: str) -> None:
+@pytest.mark.parametrize(("method", "message"), [("get", "The page tries again"), ("post", "Look whether it did")])
+def test_a_page_does_not_promise_to_repeat_what_it_does_not_repeat(page: Page, method: str, message: str) -> None:
     page.goto("/console/runs")
     page.route("**/v1/nothing", lambda route: route.abort())
     detail = page.evaluate(
@@ -309,7 +327,7 @@ def test_a_page_does_not_promise_to_repeat_what_it_does_not_repeat(page: Page, m
         }""",
         method,
     )
-    assert said in detail
+    assert message in detail
 
 
 def test_the_link_to_a_dead_letter_opens_it(page: Page, scene: Scene) -> None:
@@ -323,12 +341,18 @@ def test_the_link_to_a_dead_letter_opens_it(page: Page, scene: Scene) -> None:
 
 def test_a_chunk_that_is_tried_again_does_not_look_as_if_it_had_failed(page: Page, scene: Scene) -> None:
     def waiting(route: Route) -> None:
-        cell = route.fetch().json() | {"status": "pending", "last_error": "It did not answer.", "attempts": 2}
+        retry = {
+            "attempts": 2,
+            "at_least": 5,
+            "next_at": timestamp(),
+            "sentence": "Being retried after an error (2 of 5).",
+        }
+        cell = route.fetch().json() | {"status": "pending", "last_error": "It did not answer.", "retry": retry}
         route.fulfill(json={name: value for name, value in cell.items() if name != "error"})
 
     page.route("**/cells/10", waiting)
     page.goto(f"/console/runs/{scene.bad_run}?cell=10")
-    expect(page.locator("#retrying")).to_contain_text("Being retried after an error: 2 attempts so far.")
+    expect(page.locator("#retrying")).to_contain_text("Being retried after an error (2 of 5). This is not final.")
 
 
 @pytest.mark.parametrize(("width", "beside"), [(1100, True), (1000, False)])
@@ -346,13 +370,13 @@ def test_the_map_and_the_spectrum_are_side_by_side_on_a_wide_screen(
 
 def test_a_map_without_values_shows_no_scale(page: Page, scene: Scene) -> None:
     page.goto(f"/console/runs/{scene.bad_run}")
-    said = page.evaluate("""async () => {
+    found = page.evaluate("""async () => {
       const { Look, legend } = await import("/console/static/js/maps/panel.js");
       const place = document.createElement("div");
       legend(place, new Look(new URLSearchParams()).style(null), "K km/s");
       return place.textContent;
     }""")
-    assert said == "No values yet, so the colours have no scale."
+    assert found == "No values yet, so the colours have no scale."
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id(page: Page, scene: Scene) -> None:
@@ -380,6 +404,7 @@ def test_without_events_the_page_polls(page: Page, console: Console, tmp_path: P
     page.route("**/v1/events?*", lambda route: route.fulfill(status=204))
     cube = write_cube(tmp_path / "field.fits", ny=4, nx=5)
     run_id = console.system.submit(cube, "polled", chunk_size=10)
+    wait_for(lambda: console.system.view(run_id) is not None, "the run to be known")
     page.goto(f"/console/runs/{run_id}")
     expect(page.locator("#legend")).to_contain_text("completed 2")
     expect(fact(page, "Status")).to_contain_text("completed")

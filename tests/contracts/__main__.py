@@ -45,8 +45,12 @@ def steps() -> list[Step]:
             [[*PYTEST, *(f"tests/contracts/test_{name}.py" for name in ("pacts", "two_majors", "released"))]],
         ),
         Step(
-            "Do the steps of docs/evolving-contracts.md still work?",
+            "Do the steps of docs/how-to/change-a-contract.md still work?",
             [[*PYTEST, "tests/contracts/test_evolving.py"]],
+        ),
+        Step(
+            "Does a service of the last release work with the others of this checkout, and the reverse?",
+            [[*PYTEST, "tests/releases/test_mixed_versions.py"]],
         ),
         Step("Can each service be deployed?", list(questions_about_deployments())),
     ]

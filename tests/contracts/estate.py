@@ -23,12 +23,15 @@ from unittest.mock import patch
 import httpx
 from fastapi.testclient import TestClient
 
+from prismline.supervisor import Outcome
 from prismline_api.app import build_app
 from prismline_api.dependencies import Dependencies
 from prismline_contracts.base import timestamp
 from prismline_contracts.jobs import Scope, new_api_key
+from prismline_contracts.workloads import RegisteredWorkload, WorkloadLimits, latest_workload_key, workload_key
 from prismline_ledger.testing import Context, lambda_event
-from prismline_runtime import Table, clients
+from prismline_runtime import Bucket, Table, clients
+from prismline_worker.runners import RunnerKind
 from tests.simulation import virtual, world
 from tests.simulation.aws import Aws, PlainHub, deployed
 from tests.simulation.aws.base import client_error
@@ -105,6 +108,28 @@ class AtOnce(Executor):
         return future
 
 
+class StandInSupervisor:
+    """In place of a runner process: it returns each item, unless the item says how it fails.
+
+    As long as the function is broken, each item fails.
+    """
+
+    def __init__(self, kind: RunnerKind, broken: Callable[[], bool]) -> None:
+        self.description = kind.name
+        self._broken = broken
+
+    def run(self, item: Any, *, item_id: str, attempt: int) -> Outcome:
+        """One attempt of an item."""
+        if self._broken() or item == "hopeless":
+            return Outcome("failed", error="It is broken.", error_type="prismline.Permanent", permanent=True)
+        if item == "again" and attempt == 1:
+            return Outcome("failed", error="It is busy.", error_type="OSError", attempts=3, delay=1.0)
+        return Outcome("completed", item)
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
 class Estate:
     """A deployment of everything. Use it within `with Estate.alive() as estate:`."""
 
@@ -117,6 +142,8 @@ class Estate:
         self.posts: list[tuple[str, Mapping[str, Any]]] = []
         #: The answers of sites by path: status and headers. Other paths answer 200.
         self.sites: dict[str, tuple[int, dict[str, str]]] = {}
+        #: Whether functions fail on all items.
+        self.functions_broken = False
         self._services = list(declared_services().values())
         self._handlers: dict[str, Callable[[dict[str, Any], Any], Any]] = {}
 
@@ -155,6 +182,7 @@ class Estate:
             (import_module("prismline_worker.dependencies"), "FitProcess", StandInFitter),
             (import_module("prismline_worker.url_tasks"), "guarded_async_client", estate._web),
             (import_module("prismline_worker.url_tasks"), "ThreadPoolExecutor", ThreadPoolExecutor),
+            (import_module("prismline_worker.function_tasks"), "_supervisor_of", estate._supervisor),
             (import_module("prismline_webhooks.dependencies"), "guarded_async_client", estate._web),
             (import_module("prismline_alerting.dependencies"), "httpx", SimpleNamespace(Client=estate._client)),
         ]
@@ -173,6 +201,9 @@ class Estate:
         status, headers = self.sites.get(request.url.path, (200, {}))
         return httpx.Response(status, headers=headers, stream=httpx.ByteStream(b"<html></html>"))
 
+    def _supervisor(self, kind: RunnerKind) -> StandInSupervisor:
+        return StandInSupervisor(kind, lambda: self.functions_broken)
+
     def _web(self, **_: Any) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
 
@@ -190,9 +221,19 @@ class Estate:
         app = build_app(Dependencies.from_environment())
         return TestClient(app, base_url="http://testserver/v1", headers={"Authorization": f"Bearer {key}"})
 
+    def register(self, name: str) -> None:
+        """Register a function that takes any item."""
+        limits = WorkloadLimits(timeout=60.0, attempts=3, batch=20, memory=2048, processes=64, files=1024)
+        registered = RegisteredWorkload(
+            name=name, code="c" * 64, item={}, parameters={}, limits=limits, registered_at=timestamp()
+        )
+        bucket: Any = Bucket(self.aws.s3, self.aws.outputs["BUCKET"])  # type: ignore[arg-type]
+        for key in (workload_key(name, registered.code), latest_workload_key(name)):
+            bucket.write(key, registered.model_dump_json(exclude_none=True).encode())
+
     # ---- services
 
-    def settle(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Let the services handle every message, including those that arrive within `seconds`."""
         end = self.hub.time + seconds
         for _ in range(MOST_MESSAGES):

@@ -17,13 +17,13 @@ def a_list_that_is_fetched_exported_and_deleted(estate: Estate, api: TestClient)
     """A short list of URLs, one of which has no page."""
     estate.sites["/1"] = 404, {}
     job = submit(api, tolerated_failure_percent=50.0)
-    estate.settle(SOON)
+    estate.advance(SOON)
     ended = shown(api, job)
     export = answer(api.post(f"/runs/{job['run']['run_id']}/export"))
-    estate.settle(SOON)
+    estate.advance(SOON)
     exported = answer(api.get(f"/runs/{job['run']['run_id']}/exports/{export['export_id']}"))
     answer(api.delete(f"/jobs/{job['job_id']}"))
-    estate.settle(LATE)
+    estate.advance(LATE)
     deleted = api.get(f"/jobs/{job['job_id']}").status_code
     return [ended, exported["status"], exported["entries"], deleted, len(estate.aws.table("runs").items())]
 
@@ -32,9 +32,9 @@ def a_list_that_the_splitter_reads(estate: Estate, api: TestClient) -> list[Any]
     """A list that the splitter ingests, with a site that answers Retry-After."""
     estate.sites["/0"] = 429, {"Retry-After": "20"}
     job = submit(api, **{"async": True})
-    estate.settle(15.0)
+    estate.advance(15.0)
     estate.sites.clear()
-    estate.settle(LATE)
+    estate.advance(LATE)
     return [shown(api, job)]
 
 
@@ -42,11 +42,11 @@ def a_list_whose_site_is_mended(estate: Estate, api: TestClient) -> list[Any]:
     """All tasks fail and so does the run. A person retries them when the site is available."""
     estate.sites |= {f"/{n}": (404, {}) for n in range(3)}
     job = submit(api)
-    estate.settle(SOON)
+    estate.advance(SOON)
     failed = shown(api, job)
     estate.sites.clear()
     answer(api.post("/dead-letters/recover", json={"run_id": job["run"]["run_id"], "retry": True}))
-    estate.settle(LATE)
+    estate.advance(LATE)
     return [failed, shown(api, job)]
 
 
@@ -55,21 +55,54 @@ def a_job_that_is_cancelled(estate: Estate, api: TestClient) -> list[Any]:
     estate.sites["/0"] = 503, {"Retry-After": "600"}
     job = submit(api, urls=None, open=True)
     answer(api.post(f"/jobs/{job['job_id']}/tasks", json={"urls": ["https://site-0.test/0"]}))
-    estate.settle(60.0)
+    estate.advance(60.0)
     answer(api.post(f"/runs/{job['run']['run_id']}/cancel"))
-    estate.settle(LATE)
+    estate.advance(LATE)
     return [shown(api, job)]
 
 
 def an_export_that_is_given_up(estate: Estate, api: TestClient) -> list[Any]:
     """The bucket refuses uploads until the request for the export is given up."""
     job = submit(api)
-    estate.settle(SOON)
+    estate.advance(SOON)
     estate.hub.out_of_order.add("create_multipart_upload")
     export = answer(api.post(f"/runs/{job['run']['run_id']}/export"))
-    estate.settle(LATE)
+    estate.advance(LATE)
     shown_export = answer(api.get(f"/runs/{job['run']['run_id']}/exports/{export['export_id']}"))
     return [shown_export["status"], shown_export.get("error")]
+
+
+def a_function_over_a_list(estate: Estate, api: TestClient) -> list[Any]:
+    """A list of three items: the function fails on one of them once, and on another one always."""
+    job = submit_function(estate, api, tolerated_failure_percent=50.0)
+    estate.advance(SOON)
+    ended = shown(api, job)
+    export = answer(api.post(f"/runs/{job['run']['run_id']}/export"))
+    estate.advance(SOON)
+    exported = answer(api.get(f"/runs/{job['run']['run_id']}/exports/{export['export_id']}"))
+    return [ended, exported["status"], exported["entries"]]
+
+
+def a_function_that_is_mended(estate: Estate, api: TestClient) -> list[Any]:
+    """All items fail and so does the run. A person retries them when the function works."""
+    estate.functions_broken = True
+    job = submit_function(estate, api, tolerated_failure_percent=50.0)
+    estate.advance(SOON)
+    failed = shown(api, job)
+    estate.functions_broken = False
+    answer(api.post("/dead-letters/recover", json={"run_id": job["run"]["run_id"], "retry": True}))
+    estate.advance(LATE)
+    return [failed, shown(api, job)]
+
+
+def submit_function(estate: Estate, api: TestClient, **fields: Any) -> dict[str, Any]:
+    """A job of a function over three items."""
+    estate.register("measure")
+    source = {"kind": "inline", "items": ["good", "again", "hopeless"]}
+    job: dict[str, Any] = answer(
+        api.post("/jobs", json={"workload": "measure", "name": "night", "source": source} | fields)
+    )
+    return job
 
 
 def submit(api: TestClient, **fields: Any) -> dict[str, Any]:
@@ -102,6 +135,8 @@ SCENES: Mapping[str, Callable[[Estate, TestClient], list[Any]]] = {
     "a list of URLs that is fetched, exported and deleted": a_list_that_is_fetched_exported_and_deleted,
     "a list of URLs that the splitter reads": a_list_that_the_splitter_reads,
     "a list of URLs whose site is mended": a_list_whose_site_is_mended,
+    "a function over a list": a_function_over_a_list,
+    "a function that is mended": a_function_that_is_mended,
     "a job that is cancelled": a_job_that_is_cancelled,
     "an export that is given up": an_export_that_is_given_up,
 }

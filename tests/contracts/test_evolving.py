@@ -1,4 +1,4 @@
-"""The steps of docs/evolving-contracts.md in a copy of the contracts: a field, a version, its retirement, a release."""
+"""The steps of docs/how-to/change-a-contract.md in a copy: a field, a version, its end, a release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.contracts.versions import ROOT
 
 pytestmark = pytest.mark.slow
 
-PAGE = (ROOT / "docs/evolving-contracts.md").read_text()
+PAGE = (ROOT / "docs/how-to/change-a-contract.md").read_text()
 
 
 def next_minor() -> str:

@@ -106,10 +106,10 @@ def test_a_producer_that_leaves_out_what_a_consumer_reads_is_told_whom_it_breaks
         monkeypatch.delitem(body if field in body else body["data"], field, raising=False)
     with pytest.raises(pacts.UnkeptError) as raised:
         verify(producer, PACTS)
-    said = str(raised.value)
-    assert f"{producer} does not send what {consumer} needs" in said
-    assert field in said
-    assert f"prismline.{kind}" in said
+    output = str(raised.value)
+    assert f"{producer} does not send what {consumer} needs" in output
+    assert field in output
+    assert f"prismline.{kind}" in output
 
 
 def test_a_field_that_is_removed_from_the_code_breaks_its_readers_by_name(tmp_path: Path) -> None:
@@ -149,6 +149,7 @@ WITHOUT_PACT = {
         for kind in ("chunk.process", "run.split", "spectra.refit", "tasks.process")
     },
     **{("dlq-consumer", f"{kind}.v2"): "as for the first version" for kind in ("chunk.process", "spectra.refit")},
+    ("dlq-consumer", "tasks.process.v2"): "as for the first version",
     ("ledger", "deadletters.recover.v1"): "a library, which the dead-letter consumer calls",
     ("worker", "spectra.refit.v2"): "no scene has a spectrum for the slow lane in a chunk that refers to its cube",
     ("status", "run.recovered.v1"): "no scene has a chunk that was given up complete late",
@@ -301,6 +302,6 @@ def test_a_worker_may_not_be_deployed_beside_a_splitter_that_nobody_verified(
 ) -> None:
     folder = deployed(tmp_path, splitter="0.9.0", status=now("status"))
     assert main(["--contracts", str(folder), "can-i-deploy", "worker", now("worker"), "--to", "prod"]) == 1
-    said = capsys.readouterr().err
-    assert "Nothing was verified for splitter 0.9.0, which is in prod." in said
-    assert "status" not in said
+    output = capsys.readouterr().err
+    assert "Nothing was verified for splitter 0.9.0, which is in prod." in output
+    assert "status" not in output

@@ -1,4 +1,4 @@
-"""`docs/runbooks/alerts.md` says for every alarm what to check."""
+"""`docs/how-to/alerts.md` says for every alarm what to check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from prismline_localstack.settings import REPOSITORY
 
-PAGE = (REPOSITORY / "docs/runbooks/alerts.md").read_text()
+PAGE = (REPOSITORY / "docs/how-to/alerts.md").read_text()
 #: First cells of the table of alarms, and the alarm with its own section.
 NAMED = [name for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)]
 NAMED += re.findall(r"`prismline-<environment>-([a-z-]+)`", PAGE)
@@ -27,4 +27,4 @@ def matches(named: str, alarm: str) -> bool:
 
 @pytest.mark.parametrize("alarm", ALARMS)
 def test_the_page_says_what_to_look_at(alarm: str) -> None:
-    assert any(matches(named, alarm) for named in NAMED), f"add a row for {alarm} to docs/runbooks/alerts.md"
+    assert any(matches(named, alarm) for named in NAMED), f"add a row for {alarm} to docs/how-to/alerts.md"

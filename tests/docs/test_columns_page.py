@@ -1,4 +1,4 @@
-"""`docs/columns.md` names all columns, and its examples work on the output of the real worker code."""
+"""`docs/how-to/read-results.md` has examples that work on the output of the real worker code."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ import pytest
 from astropy.io import fits
 
 from prismline_contracts.commands import ChunkProcess
-from prismline_contracts.decomposition import COLUMNS, MetadataKey
 from prismline_contracts.manifest import FitParams, SpectraManifest
 from prismline_contracts.objects import output_key
 from prismline_cube.cube_file import open_cube
 from prismline_splitter.workloads.spectra import AboutCube, write_npz
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
-from prismline_worker.located import located
 from prismline_worker.output import OutputFile, metadata_of
+from prismline_worker.physical_columns import with_physical_columns
 
-PAGE = (Path(__file__).parents[2] / "docs" / "columns.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/how-to/read-results.md").read_text()
 NY, NX, CHANNELS = 3, 4, 60
 HEADER = fits.Header(
     {
@@ -75,36 +74,15 @@ def decomposed(file: io.BytesIO, name: str) -> bytes:
     with OutputFile(chunk.geometry, metadata_of(command, params, chunk.geometry)) as output:
         for block in chunk.blocks():
             fitter: Any = None
-            output.add(located(decompose(block, params, fitter=fitter), block, chunk.geometry))
+            output.add(with_physical_columns(decompose(block, params, fitter=fitter), block, chunk.geometry))
         return output.finish()
 
 
 def run(code: str) -> dict[str, Any]:
     """Run `code` and return its global names."""
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/columns.md", "exec"), names)
+    exec(compile(code, "docs/how-to/read-results.md", "exec"), names)
     return names
-
-
-def test_the_page_lists_the_columns_of_the_contract() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| ([^|]*?) \| (.*) \| (\d) \|$", PAGE, re.MULTILINE)
-    lists = {"list<element: double>": "list of double"}
-    expected = [
-        (
-            column.name,
-            lists.get(column.type, column.type.value),
-            column.unit.value,
-            column.description,
-            str(column.since),
-        )
-        for column in COLUMNS
-    ]
-    assert [(name, kind, unit.strip("`"), meaning, since) for name, kind, unit, meaning, since in rows] == expected
-
-
-def test_the_page_lists_the_metadata_of_the_contract() -> None:
-    for key in MetadataKey:
-        assert f"`{key.value}`" in PAGE
 
 
 def test_what_a_file_says_about_itself_can_be_read_as_the_page_says(dataset: Path) -> None:

@@ -9,7 +9,7 @@ from prismline_deploy.order import parse, stacks_of
 from prismline_localstack.settings import REPOSITORY
 from tests.docs.commands import all_commands
 
-PAGES = ("evolving-contracts", "deploying", "releasing")
+PAGES = ("change-a-contract", "deploy", "deploy-from-a-pipeline", "release", "upgrade-and-roll-back")
 
 DEPLOYING = "tests/docs/test_deploying_page.py"
 EVOLVING = "tests/contracts/test_evolving.py"
@@ -67,10 +67,19 @@ RUN = {
     ),
     # Releases.
     "make wheels": f"{WHEELS}::test_every_package_is_a_wheel",
-    "pip install --find-links dist prismline-localstack": f"{WHEELS}::test_nothing_is_imported_from_the_checkout",
-    "pip install --find-links dist prismline-deploy": f"{WHEELS}::test_the_deploy_tool_runs_no_system",
+    "pip install --no-index --find-links dist prismline-localstack": (
+        f"{WHEELS}::test_nothing_is_imported_from_the_checkout"
+    ),
+    "python -m venv --without-pip $VIRTUAL_ENV/emulator": f"{WHEELS}::test_the_demo_runs",
+    "pip --python $VIRTUAL_ENV/emulator/bin/python install --no-index --find-links dist 'prismline-emulator[server]'": (
+        f"{WHEELS}::test_the_demo_runs"
+    ),
+    "pip install --no-index --find-links dist prismline-deploy": f"{WHEELS}::test_the_deploy_tool_runs_no_system",
     "prismline demo": f"{WHEELS}::test_the_demo_runs",
     "prismline deploy --env prod --plan": f"{WHEELS}::test_an_environment_is_planned",
+    "git grep -hoP '^name = \"\\Kprismline[^\"]*' -- '*pyproject.toml'": (
+        "tests/releases/test_metadata.py::test_the_names_to_reserve_are_those_of_all_packages"
+    ),
     'git clone --filter=blob:none --no-checkout "$REPOSITORY" prismline': f"{SPARSE}::sparse",
     "cd prismline": f"{SPARSE}::sparse",
     "git sparse-checkout set services/worker contracts libs": f"{SPARSE}::sparse",
@@ -83,11 +92,8 @@ RUN = {
         f"{SPARSE}::test_the_service_is_planned_deployed_and_rolled_back"
     ),
     "make -C services/worker rollback ENV=local": f"{SPARSE}::test_the_service_is_planned_deployed_and_rolled_back",
-    "digest=$(docker buildx imagetools inspect python:3.11-slim-bookworm --format '{{.Manifest.Digest}}')": (
-        f"{SPARSE}::test_the_base_image_is_pinned"
-    ),
-    r'sed -E -i "s/^(FROM python:3.11-slim-bookworm)[^ ]*/\1@$digest/" services/*/Dockerfile': (
-        f"{SPARSE}::test_the_base_image_is_pinned"
+    "python3.11 releases.py tag prismline-worker-1.1.0": (
+        "tests/releases/test_workflows.py::test_the_release_workflow_takes_only_tags_that_name_a_package_and_its_version"
     ),
     "python3.11 releases.py check services/worker": f"{SPARSE}::test_a_release_is_checked_and_recorded",
     "python3.11 releases.py record services/worker": f"{SPARSE}::test_a_release_is_checked_and_recorded",
@@ -96,21 +102,35 @@ RUN = {
 #: Commands that no test runs exactly as written, and why.
 NOT_RUN = {
     "make check": "`make test` runs it before the tests",
-    "make docs": "`make check` builds the same site",
+    "pip install --require-hashes -r requirements/runtime.txt": (
+        "it takes minutes: every virtual environment of the tests has these packages"
+    ),
+    "pip install --require-hashes -r dist/deploy.txt": (
+        "it takes minutes: every virtual environment of the tests has these packages"
+    ),
+    "pip --python $VIRTUAL_ENV/emulator/bin/python install --require-hashes -r requirements/emulator.txt": (
+        "it takes a minute: the environment of the emulator of the tests has these packages"
+    ),
+    "make updates": "it asks registries and a package index: tests/releases/test_updates.py has stand-ins for both",
     "prismline deploy": "a sentence names the command without its options",
+    "prismline publish": "a sentence names the command without its options",
+    "prismline deploy --image": "a sentence names the option without its value",
     "prismline rollback": "a sentence names the command without its options",
     "export AWS_PROFILE=my-account AWS_REGION=eu-central-1": "the account is the reader's; a test has the emulator's",
-    f"{WORKER} --parameter WorkerCompute=fargate --parameter FunctionSubnetIds=subnet-0aaa,subnet-0bbb"
-    " --parameter FunctionSecurityGroupIds=sg-0ccc": (
+    "prismline deploy --env prod --parameter WorkerCompute=fargate"
+    " --parameter FunctionSubnetIds=subnet-0aaa,subnet-0bbb --parameter FunctionSecurityGroupIds=sg-0ccc": (
         "the emulator refuses templates with Fargate: tests/templates checks the template with these parameters"
     ),
+    "gh attestation verify prismline_worker-1.1.0-py3-none-any.whl --repo OWNER/REPOSITORY": "nothing is attested yet",
+    "cosign verify --certificate-oidc-issuer https://token.actions.githubusercontent.com"
+    " --certificate-identity-regexp '^https://github.com/OWNER/REPOSITORY/' \"$IMAGE\"": "no image is signed yet",
     "aws service-quotas request-service-quota-increase --service-code lambda --quota-code L-B99A9384"
     " --desired-value 1000": f"the emulator has no quotas: {DEPLOYING} checks its parameters and sends nothing",
 }
 
 
 def test_every_command_is_run_or_says_why_not() -> None:
-    written = {command for name in PAGES for command in all_commands(REPOSITORY / "docs" / f"{name}.md")}
+    written = {command for name in PAGES for command in all_commands(REPOSITORY / "docs/how-to" / f"{name}.md")}
     assert written - RUN.keys() - NOT_RUN.keys() == set(), "name the test that runs the command"
     assert (RUN.keys() | NOT_RUN.keys()) - written == set(), "no page has the command"
     assert RUN.keys() & NOT_RUN.keys() == set()
@@ -127,7 +147,7 @@ def test_a_template_declares_each_parameter_and_takes_its_value() -> None:
     for path in stacks_of(REPOSITORY).values():
         for name, parameter in parse(path.read_text())["Parameters"].items():
             declared.setdefault(name, []).append(parameter)
-    pages = "".join((REPOSITORY / "docs" / f"{name}.md").read_text() for name in PAGES)
+    pages = "".join((REPOSITORY / "docs/how-to" / f"{name}.md").read_text() for name in PAGES)
     given = set(re.findall(r"--parameter (\w+)=([^ `\n]+)", pages)) | set(re.findall(r"`([A-Z]\w+)=(\w+)`", pages))
     assert len(given) >= 10
     for name, value in given:

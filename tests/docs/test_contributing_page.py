@@ -22,7 +22,7 @@ FOLDERS = (
 #: Names in the code that the table mentions, and their files.
 NAMES = {
     "COUNTERS": "libs/ledger/src/prismline_ledger/base.py",
-    "Census": "services/dlq-consumer/src/prismline_dlq_consumer/sweep_decisions.py",
+    "ChunkTotals": "services/dlq-consumer/src/prismline_dlq_consumer/sweep_decisions.py",
     "OUTPUTS": "cli/src/prismline_cli/printed.py",
     "COLUMNS": "contracts/src/prismline_contracts/decomposition.py",
     "OUTPUT_VERSION": "contracts/src/prismline_contracts/decomposition.py",

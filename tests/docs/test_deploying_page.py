@@ -1,12 +1,10 @@
-"""The commands of docs/deploying.md work as the page says, on the emulator."""
+"""The commands of the pages about deployments work as they say, on the emulator."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,19 +12,21 @@ from typing import Any
 import pytest
 
 from prismline_deploy.change_sets import Stacks
-from prismline_deploy.containers import version_of
+from prismline_deploy.labels import version_of
 from prismline_localstack import harness
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
-from tests.docs.commands import commands, steps
+from tests.docs.commands import commands, shell, steps
 from tests.fake_docker import write_fake_docker
 from tests.invariants import assert_invariants
-from tests.system import PATIENCE, System
+from tests.system import System
 
 pytestmark = pytest.mark.e2e
 
-PAGE = REPOSITORY / "docs" / "deploying.md"
-CONTRACTS_PAGE = REPOSITORY / "docs" / "evolving-contracts.md"
+PAGE = REPOSITORY / "docs/how-to/deploy.md"
+PIPELINE_PAGE = REPOSITORY / "docs/how-to/deploy-from-a-pipeline.md"
+UPGRADE_PAGE = REPOSITORY / "docs/how-to/upgrade-and-roll-back.md"
+CONTRACTS_PAGE = REPOSITORY / "docs/how-to/change-a-contract.md"
 
 
 def prismline(system: System, command: str, *more: str, **expected: Any) -> str:
@@ -34,22 +34,6 @@ def prismline(system: System, command: str, *more: str, **expected: Any) -> str:
     name, *arguments = shlex.split(command)
     assert name == "prismline"
     return system.cli(*arguments, *more, **expected)
-
-
-def shell(command: str) -> str:
-    """Run a command of the page in a shell, on the emulator. Return what it printed."""
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=REPOSITORY,
-        env=os.environ | {"PATH": tools},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +55,10 @@ def test_a_cube_is_decomposed(system: System, tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_upgrade_and_a_rollback(system: System) -> None:
-    plan, upgrade = commands(PAGE, "An upgrade")
+    plan, upgrade = commands(UPGRADE_PAGE, "An upgrade")
     assert "no changes" in prismline(system, plan), "the deployed release is this checkout"
     assert "is deployed" in prismline(system, upgrade)
-    rollback_plan, rollback, listed = commands(PAGE, "A rollback")
+    rollback_plan, rollback, listed = commands(UPGRADE_PAGE, "A rollback")
     for command in (rollback_plan, rollback):
         assert "No previous release of worker" in prismline(system, command, expect=3, stream="stderr")
     services = [json.loads(value) for value in json.loads(shell(listed))]
@@ -115,7 +99,7 @@ def test_the_first_deployment_makes_a_whole_environment(account: dict[str, Any])
         assert f"/prismline/{release['service']}@sha256:" in release["image"]
 
 
-RESERVED = {"api": 50, "interactions": 5, "dlq-consumer": 4, "dead-letters": 24}
+RESERVED = {"api": 50, "interactions": 5, "repairs": 4, "dead-letters": 32}
 
 
 def reserved(environment: str) -> dict[str, int | None]:
@@ -142,12 +126,12 @@ def test_concurrency_is_reserved_once_the_account_has_enough(account: dict[str, 
 
 
 def test_a_pipeline_has_a_role_to_deploy_with(account: dict[str, Any], system: System) -> None:
-    provider, platform = commands(PAGE, "From a pipeline")
+    provider, platform = commands(PIPELINE_PAGE, "The role")
     assert json.loads(shell(provider))["OpenIDConnectProviderArn"].endswith("/token.actions.githubusercontent.com")
     prismline(system, platform)
-    role = client("iam").get_role(RoleName="prismline-prod-deployer")["Role"]
+    role = client("iam").get_role(RoleName="prismline-prod-deployer-us-east-1")["Role"]
     assert "repo:my-organization/prismline:environment:prod" in json.dumps(role["AssumeRolePolicyDocument"])
-    *_, deployment = steps(PAGE, "From a pipeline")
+    *_, deployment = steps(PIPELINE_PAGE, "The job")
     version = version_of(REPOSITORY, "worker")
     assert f"worker {version} is deployed" in prismline(system, deployment).replace("\n", " ")
 

@@ -1,4 +1,4 @@
-"""The pages give the same limits as the code: for giving up a chunk, and for cubes from outside."""
+"""A limit stands on the generated page of limits, and on no other page: a second one would become wrong."""
 
 from __future__ import annotations
 
@@ -6,69 +6,73 @@ import re
 
 import pytest
 
-from prismline_cube import fpack, gunzip, limits
-from prismline_cube.zarr_codecs import NAMES
+from docs import reference
+from prismline_api.dependencies import LINK_SECONDS
+from prismline_contracts.commands import Queue
+from prismline_contracts.delivery import DEAD_LETTER_RETENTION_SECONDS, LIMITS
+from prismline_contracts.tasks import MAX_INLINE_URLS, MAX_TASKS_PER_MESSAGE
+from prismline_dlq_consumer.decisions import LetterPatience
+from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_ledger import Patience
-from prismline_localstack.settings import REPOSITORY
-from prismline_splitter import noise
+from prismline_splitter.settings import SplitterSettings
+from tests.docs.pages import GENERATED, PAGES
 
-WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
-ATTEMPTS, HOURS = Patience().max_attempts, round(Patience().seconds / 3600)
-SPELT = rf"{WORDS.get(ATTEMPTS, ATTEMPTS)} attempts .{{0,80}}{WORDS.get(HOURS, HOURS)} hours"
-#: For each page, a pattern of its text with the present limits.
-SAID = {
-    "docs/delivery.md": rf"{ATTEMPTS} attempts .{{0,80}}{HOURS} hours",
-    "docs/protocol.md": rf"`MAX_ATTEMPTS` \({ATTEMPTS}\).{{0,80}}{WORDS.get(HOURS, HOURS)} hours",
-    "docs/architecture.md": SPELT,
-    "docs/runbooks/dead-letters.md": SPELT,
-    "services/dlq-consumer/README.md": rf"`PATIENCE_SECONDS` \| {ATTEMPTS}, {Patience().seconds:.0f} \|",
+WORDS = dict(enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]))
+WORDS |= {14: "fourteen", 15: "fifteen", 20: "twenty", 40: "forty"}
+UNITS = {"day": 86_400, "hour": 3600, "minute": 60}
+
+
+def numbers(n: int) -> str:
+    """A pattern of a number, in digits or as a word."""
+    return "|".join(re.escape(each) for each in {str(n), f"{n:,}", WORDS.get(n, str(n))})
+
+
+def times(seconds: float) -> str:
+    """A pattern of a time in seconds and in every unit that gives a small whole number."""
+    whole = {unit: int(seconds // length) for unit, length in UNITS.items() if seconds % length == 0}
+    forms = [rf"(?:{numbers(n)}) {unit}s" for unit, n in whole.items() if 1 < n < 100]
+    if seconds >= 100:
+        forms.append(rf"(?:{numbers(int(seconds))}) s(?:econds)?")
+    return rf"\b(?:{'|'.join(forms)})\b"
+
+
+LETTERS, SWEEPS = LetterPatience(), SweepLimits()
+#: A pattern of the text of each limit.
+LIMITS_IN_WORDS = {
+    "attempts at a chunk": rf"\b(?:{numbers(Patience().max_attempts)}) attempts\b",
+    "patience with a chunk": times(Patience().seconds),
+    "lease of an attempt": times(Patience().lease_seconds),
+    "patience with a message": times(LETTERS.message_seconds),
+    "interval of a deferral": times(LETTERS.deferral_seconds),
+    "retention of a dead-letter queue": times(DEAD_LETTER_RETENTION_SECONDS),
+    "retention of a queue": times(LIMITS[Queue.CHUNKS].retention_seconds),
+    "visibility timeout": times(LIMITS[Queue.CHUNKS].visibility_seconds),
+    "silence of a chunk": times(SWEEPS.idle_seconds),
+    "time of a split": times(SWEEPS.split_seconds),
+    "validity of a link": times(LINK_SECONDS),
+    "URLs in a request": rf"\b(?:{numbers(MAX_INLINE_URLS)}) URLs\b",
+    "tasks in a message": rf"\b(?:{numbers(MAX_TASKS_PER_MESSAGE)}) tasks\b",
+    "tasks of a run without its own queue": (
+        rf"\b(?:{numbers(SplitterSettings.model_fields['own_queue_tasks'].default)}) tasks\b"
+    ),
 }
 
 
-@pytest.mark.parametrize("page", SAID)
-def test_a_page_gives_the_limits_of_now(page: str) -> None:
-    text = " ".join((REPOSITORY / page).read_text().split())
-    assert re.search(SAID[page], text), (
-        f"{page} gives other limits than `Patience` of libs/ledger/src/prismline_ledger/judgement.py"
-    )
+@pytest.mark.parametrize("what", LIMITS_IN_WORDS)
+def test_a_limit_is_on_no_page_but_the_generated_ones(what: str) -> None:
+    found = {
+        page: [line for line in path.read_text().splitlines() if re.search(LIMITS_IN_WORDS[what], line)]
+        for page, path in PAGES.items()
+        if page not in GENERATED
+    }
+    assert {page: lines for page, lines in found.items() if lines} == {}, "link docs/reference/limits.md instead"
 
 
-def _mib(n_bytes: int) -> str:
-    return f"{n_bytes // 2**20} MiB"
-
-
-#: For each row of the limits of cubes, the limit.
-CUBES = {
-    "channels": f"{limits.MAX_CHANNELS:,}",
-    "axes, and the length of an axis": f"{limits.MAX_AXES}, and {limits.MAX_AXIS_LENGTH:,}",
-    "decoded values of a compressed file (`.gz`, `.fz`, Zarr)": (
-        f"{limits.MAX_EXPANSION} times its size, or {_mib(limits.ALWAYS_EXPANDED_BYTES)} if that is more"
-    ),
-    "HDUs before the image, and bytes of all their headers": (
-        f"{limits.MAX_HDUS}, and {limits.MAX_HEADER_BYTES / 10**6:.2f} MB"
-    ),
-    "characters of a text in the header that is used": f"{limits.MAX_TEXT_LENGTH:,}",
-    "gzip members": (
-        f"{gunzip.ALWAYS_MEMBERS:,}; more hold at least {gunzip.LEAST_MEMBER_BYTES // 2**10} KiB on average"
-    ),
-    "a decoded tile, and the number of tiles": (
-        f"{_mib(limits.MAX_TILE_BYTES)}, and {fpack.ALWAYS_TILES:,};"
-        f" more hold at least {fpack.LEAST_TILE_BYTES} bytes on average"
-    ),
-    "codecs of Zarr": ", ".join(f"`{name}`" for name in NAMES),
-    "a decoded chunk of Zarr, and the chunks of an array": (
-        f"{_mib(limits.MAX_STORED_CHUNK_BYTES)}, and {limits.ALWAYS_STORED_CHUNKS:,};"
-        f" more hold at least {limits.LEAST_STORED_CHUNK_BYTES // 2**10} KiB on average"
-    ),
-    "chunks of a shard": f"{limits.MAX_SHARD_CHUNKS:,}",
-    "the list of members of a ZIP file": _mib(limits.MAX_DIRECTORY_BYTES),
-    "descriptions (`zarr.json`) in a Zarr file": (
-        f"{limits.MAX_DESCRIPTIONS}, together {_mib(limits.MAX_DESCRIPTION_BYTES)}"
-    ),
-    "noise as text": f"{noise.CHANNEL_TEXT_BYTES} bytes for each channel, and {_mib(noise.COMMENT_BYTES)}",
-}
-
-
-@pytest.mark.parametrize("what", CUBES)
-def test_the_page_of_the_splitter_gives_the_limits_of_cubes(what: str) -> None:
-    assert f"| {what} | {CUBES[what]}" in (REPOSITORY / "services/splitter/README.md").read_text()
+def test_the_page_of_limits_has_the_limits_of_chunks_and_letters() -> None:
+    page = (reference.FOLDER / "limits.md").read_text()
+    for row in (
+        f"| {Patience().max_attempts} | `MAX_ATTEMPTS` |",
+        f"| {round(Patience().seconds / 3600)} hours | `PATIENCE_SECONDS` |",
+        f"| {round(LETTERS.message_seconds / 86_400)} days | `MESSAGE_PATIENCE_SECONDS` |",
+    ):
+        assert row in page

@@ -12,7 +12,7 @@ from tests.docs.commands import all_commands
 from tests.templates.reading import branches, of_kind, read_stacks, referred, statements
 
 PAGES = [
-    REPOSITORY / "docs" / name for name in ("logs.md", "ledger.md", "runbooks/alerts.md", "runbooks/dead-letters.md")
+    REPOSITORY / "docs/how-to" / f"{name}.md" for name in ("read-logs", "read-the-ledger", "alerts", "dead-letters")
 ]
 STACKS = read_stacks()
 #: What a command is allowed by, where it is not the command's own name in camel case.
@@ -61,4 +61,6 @@ def test_the_role_for_people_on_call_allows_a_command_of_their_pages(command: st
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_page_of_logs_names_a_log_group(group: str) -> None:
-    assert f"`{group}`" in (REPOSITORY / "docs/logs.md").read_text(), f"add a row for {group} to docs/logs.md"
+    assert f"`{group}`" in (REPOSITORY / "docs/how-to/read-logs.md").read_text(), (
+        f"add a row for {group} to docs/how-to/read-logs.md"
+    )

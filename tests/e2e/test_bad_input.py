@@ -56,12 +56,12 @@ def test_each_bad_cube_fails_its_run_with_the_cause(system: System, tmp_path: Pa
         path = tmp_path / f"{name.replace(' ', '-')}.fits"
         make(path)
         run_ids[name] = system.submit(path, survey="bad")
-    for name, (_, said) in BAD_CUBES.items():
+    for name, (_, message) in BAD_CUBES.items():
         run_id = run_ids[name]
         view = system.wait(run_id)
         assert view.status == "failed", name
         assert view.state is not None
-        assert said.lower() in (view.state.error_message or "").lower(), name
+        assert message.lower() in (view.state.error_message or "").lower(), name
         assert f"{name.replace(' ', '-')}.fits" in (view.state.error_message or ""), "the sentence names the cube"
         assert (view.state.error_message or "") in system.cli("failures", run_id, expect=1)
         assert_invariants(system, run_id)
@@ -96,15 +96,15 @@ def test_each_bad_manifest_fails_its_run_with_the_cause(system: System) -> None:
         keys[name] = system.put_manifest(body.encode() if isinstance(body, str) else json.dumps(body).encode())
 
     def run_of(key: str) -> str | None:
-        said = (e for e in system.observer.events() if e["type"] == "prismline.run.submitted.v1")
-        return next((str(event["runid"]) for event in said if event["data"]["manifest_key"] == key), None)
+        message = (e for e in system.observer.events() if e["type"] == "prismline.run.submitted.v1")
+        return next((str(event["runid"]) for event in message if event["data"]["manifest_key"] == key), None)
 
-    for name, (_, said) in BAD_MANIFESTS.items():
+    for name, (_, message) in BAD_MANIFESTS.items():
         run_id = wait_for(lambda key=keys[name]: run_of(key), f"the run of the manifest: {name}")
         view = system.wait(run_id)
         assert view.status == "failed", name
         assert view.state is not None
-        assert said in (view.state.error_message or ""), name
+        assert message in (view.state.error_message or ""), name
         assert_invariants(system, run_id)
     assert system.depth("split-dlq") == 0, "the splitter answers a bad submission and does not dead-letter it"
 

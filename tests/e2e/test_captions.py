@@ -51,8 +51,8 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         ) as system,
     ):
         interactions = harness.load_state().url("interactions") + "/interactions"
-        told: list[str] = []
-        run_id = demo_captions.outage(system.connection, discord, interactions, tmp_path, told.append)
+        lines: list[str] = []
+        run_id = demo_captions.outage(system.connection, discord, interactions, tmp_path, lines.append)
         segments = json.loads(system.cli("segments", "--session", SESSION, "--json"))
         assert {segment["status"] for segment in segments} == {"pending"}
         assert {segment["caption"] for segment in segments} == {None}
@@ -65,7 +65,7 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         assert [line["duration"] for line in log_lines(logs, "interactions", "alert_muted")] == ["1h"]
         assert log_lines(logs, "interactions", "alert_unmuted")
 
-        segments_after = demo_captions.recovery(system.connection, discord, run_id, told.append)
+        segments_after = demo_captions.recovery(system.connection, discord, run_id, lines.append)
         assert [segment.window_index for segment in segments_after] == list(range(WINDOWS))
         assert {segment.status for segment in segments_after} == {"complete"}
         frames = sorted(tmp_path.glob("*.png"))
@@ -78,8 +78,8 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         ]
         assert_invariants(system, run_id)
         secrets = (discord.webhook_url.rpartition("/")[2], discord.bot_token)
-        said = "".join(path.read_text() for path in logs.iterdir())
-        assert not any(secret in said for secret in secrets)
+        output = "".join(path.read_text() for path in logs.iterdir())
+        assert not any(secret in output for secret in secrets)
 
 
 @pytest.mark.timeout(600)

@@ -12,17 +12,17 @@ from pathlib import Path
 import boto3
 import pytest
 
-from prismline_cli.runs import RunView
 from prismline_localstack import harness
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import Home
 from prismline_localstack.state import State
 from tests.cubes import write_cube
+from tests.run_view import RunView
 from tests.system import CHUNK_SERVICES, SHARED_ENDPOINT, System, wait_for
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(SHARED_ENDPOINT is not None, reason="only the embedded emulator saves its state"),
+    pytest.mark.skipif(SHARED_ENDPOINT is not None, reason="only the emulator saves its state"),
 ]
 
 

@@ -37,13 +37,13 @@ def test_a_run_in_which_everything_goes_wrong(tmp_path_factory: pytest.TempPathF
         System.running(tmp_path_factory.mktemp("faults"), patch, services=CHUNK_SERVICES, **settings) as system,
     ):
         cube = write_cube(tmp_path / "cube.fits", ny=8, nx=10)
-        told: list[str] = []
-        before = demo_faults.suffer(system.connection, system.faults_file, cube, told.append)
+        lines: list[str] = []
+        before = demo_faults.suffer(system.connection, system.faults_file, cube, lines.append)
         run_id = before.run_id
-        assert (before.status, before.completed, before.failed) == ("failed", CHUNKS - 3, 3)
+        assert (before.run.status, before.completed, before.failed) == ("failed", CHUNKS - 3, 3)
         archived_of_run = [record for record in records(system) if record["run_id"] == run_id]
-        recovery, after = demo_faults.heal(system.connection, system.faults_file, run_id, told.append)
-        assert (after.status, after.completed, after.failed) == ("completed", CHUNKS, 0)
+        recovery, after = demo_faults.recover(system.connection, system.faults_file, run_id, lines.append)
+        assert (after.run.status, after.completed, after.failed) == ("completed", CHUNKS, 0)
         assert (recovery.n_sent, recovery.n_recovered, recovery.n_failed) == (3, 3, 0)
         assert recovery.n_sent + recovery.n_settled == len(archived_of_run)
 

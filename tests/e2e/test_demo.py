@@ -33,13 +33,13 @@ def test_a_kept_demonstration_serves_its_run_until_it_is_interrupted(tmp_path: P
     )
     try:
         assert demo.stdout is not None
-        said = ""
+        output = ""
         for line in demo.stdout:
-            said += line
+            output += line
             if "Ctrl-C" in line:
                 break
-        address = re.search(r"http://127\.0\.0\.1:\d+/console/runs/[0-9a-f-]+", said)
-        assert address, said
+        address = re.search(r"http://127\.0\.0\.1:\d+/console/runs/[0-9a-f-]+", output)
+        assert address, output
         page = httpx.get(address[0])
         assert page.status_code == 200
         assert "<title>" in page.text

@@ -14,7 +14,6 @@ from astropy.wcs import WCS
 from spectral_cube import SpectralCube
 
 from prismline_cli import downloading, fits_results
-from prismline_cli.finding import find_run, item_of
 from tests.cube_forms import CHANNELS, FORMS, LIGHT, Form, in_order, values_of, wcs_of
 from tests.system import System
 
@@ -32,7 +31,7 @@ def test_results_of_every_form_of_cube_agree_with_astropy(system: System, tmp_pa
     n_read, wrong = 0, {}
     for name, (form, path, run_id) in runs.items():
         assert system.wait(run_id).status == "completed", name
-        item = item_of(find_run(system.connection, run_id))
+        item = system.item(run_id)
         to = path.parent / "maps"
         fits_results.write_maps(system.connection, item, to, cubes=True)
         assert not [left for left in to.iterdir() if left.suffix != ".fits"], name

@@ -135,9 +135,9 @@ def test_poisoned_chunks_fail_with_their_cause_and_no_other_suffers(faults: Syst
     assert "6 of 20 chunks failed" in (view.state.error_message or "")
     shown = system.cli("failures", run_id, expect=1)
     for chunk in system.chunks(run_id, ChunkStatus.FAILED):
-        said = poison()[chunk.chunk_id][1]
-        assert said in (chunk.error or "")
-        assert said in shown
+        output = poison()[chunk.chunk_id][1]
+        assert output in (chunk.error or "")
+        assert output in shown
         assert chunk.attempts == 1, "a permanent error is not retried"
     assert_invariants(system, run_id, nx=10)
 

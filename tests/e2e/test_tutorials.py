@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,21 +38,23 @@ def test_every_command_of_a_tutorial_works(page: Path, tmp_path: Path) -> None:
     kept = without_a_system()
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     environment = {**kept, "PATH": path, "PRISMLINE_HOME": str(tmp_path / "home"), "COLUMNS": "120"}
+    shell = subprocess.Popen(
+        ["bash", "-x", "-c", script(page.read_text())],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            ["bash", "-x", "-c", script(page.read_text())],
-            cwd=tmp_path,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
-            check=False,
-        )
+        printed, _ = shell.communicate(timeout=PATIENCE)
     finally:
+        with suppress(ProcessLookupError):  # what the page started in the background
+            os.killpg(shell.pid, signal.SIGKILL)
         subprocess.run(["prismline", "down"], cwd=tmp_path, env=environment, check=False)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout[-3000:]
+    print(printed)
+    assert shell.returncode == 0, printed[-3000:]
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)

@@ -66,6 +66,42 @@ def test_no_url_is_lost_or_counted_twice_when_a_worker_and_valkey_are_killed(
         assert pages.most <= 2 * 16, "even though a worker and Valkey were killed"
 
 
+def test_a_run_is_stopped_early_and_a_rerun_of_the_rest_completes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: tuple[str, Site]
+) -> None:
+    url, _ = site
+    missing = [f"{url}/status/404/{n}" for n in range(3)]
+    slow = [f"{url}/slow/2/{n}" for n in range(60)]
+    common = {"workload": "urls", "survey": "list", "max_concurrency": 2}
+    with System.running(tmp_path, monkeypatch, services=URL_SERVICES) as system:
+        first = common | {"urls": missing + slow, "tolerated_failures": 2, "idempotency_key": "early"}
+        system.put_manifest(json.dumps(first).encode())
+        run_id = system.run_id_for("early")
+        view = system.wait(run_id)
+        wait_for(lambda: system.item(run_id).ended_at, "the run's end to be recorded")
+        run, ledger = system.item(run_id), system.connection.ledger
+        assert (view.status, run.stop_reason, run.drained_at) == ("failed", "failed", None)
+        reason = "TooManyFailures: 3 of 63 tasks failed (4.762 %), 2 failures are tolerated. The remaining tasks are"
+        assert view.state is not None
+        assert (view.state.error_message or "").startswith(reason)
+        (event,) = wait_for(lambda: system.events(run_id, "run.failed"), "the failure to be announced")
+        assert reason in json.dumps(event)
+        wait_for(
+            lambda: all(task.state is not TaskStatus.IN_PROGRESS for task in ledger.tasks(run)),
+            "the tasks that were being fetched to end",
+        )
+        left = {task.source for task in ledger.tasks(run) if task.state is not TaskStatus.COMPLETED}
+        assert len(left) > 30, "most tasks are skipped"
+
+        rest = common | {"rerun": {"run_id": run_id, "only": "rest"}, "idempotency_key": "rest", "max_concurrency": 32}
+        system.put_manifest(json.dumps(rest).encode())
+        again = system.run_id_for("rest")
+        assert system.wait(again).status == "failed", "three pages are still missing, and no failure is tolerated"
+        tasks = list(ledger.tasks(system.item(again)))
+        assert {task.source for task in tasks} == left
+        assert {task.source for task in tasks if task.state is not TaskStatus.COMPLETED} == set(missing)
+
+
 def test_a_large_run_has_a_queue_of_its_own_as_long_as_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: tuple[str, Site]
 ) -> None:

@@ -20,18 +20,16 @@ URLS = 1500
 @pytest.mark.timeout(600)
 def test_a_list_of_urls_comes_home_in_one_archive(tmp_path: Path) -> None:
     """Valkey and the fetcher are killed meanwhile."""
-    said: list[str] = []
+    output: list[str] = []
     with (
         demo.site(tmp_path) as site,
         demo.Receiver() as receiver,
         pytest.MonkeyPatch.context() as patch,
-        System.running(
-            tmp_path, patch, services=[*URL_SERVICES, "api", "exporter", "webhooks"], **demo.SETTINGS
-        ) as system,
+        System.running(tmp_path, patch, services=[*URL_SERVICES, "exporter", "webhooks"], **demo.SETTINGS) as system,
     ):
         home = Home.at(None).path
         with demo.api_client(home) as client:
-            outcome = demo.play(home, client, site, receiver, URLS, tmp_path, said.append)
+            outcome = demo.play(home, client, site, receiver, URLS, tmp_path, output.append)
         run = system.item(outcome.run_id)
         tasks = list(system.connection.ledger.tasks(run))
     assert outcome.killed == ["valkey", "fetcher"]

@@ -1,4 +1,4 @@
-"""The code, the test and the commands of docs/workloads.md work exactly as on the page."""
+"""The code, the test and the commands of docs/how-to/add-a-workload.md work exactly as on the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from prismline_localstack.settings import REPOSITORY
 from tests.system import CHUNK_SERVICES, System
 
-PAGE = (REPOSITORY / "docs" / "workloads.md").read_text()
+PAGE = (REPOSITORY / "docs/how-to/add-a-workload.md").read_text()
 #: Environment in which processes import a checkout's packages instead of the installed ones.
 SOURCES = [f"services/{service}/src" for service in ("splitter", "worker")]
 

@@ -121,12 +121,12 @@ def explore(space: Space, *, fault: int = 0, reached: int = 0) -> Outcome:
         kind = ["-DNFAIR=3"] if space.live else ["-DSAFETY", "-DNOCLAIM"]
         kind += [] if space.small else ["-DCOLLAPSE"]
         _run(folder, "gcc", optimise, "-w", "-DNOREDUCE", "-DMEMLIM=12000", *kind, "-o", "pan", "pan.c")
-        told = _run(folder, "./pan", "-m1000000", "-w22", *(["-a", "-f"] if space.live else []))
-        violated = re.search(r"pan:1: (.*)", told)
+        output = _run(folder, "./pan", "-m1000000", "-w22", *(["-a", "-f"] if space.live else []))
+        violated = re.search(r"pan:1: (.*)", output)
         return Outcome(
-            states=int(_number(r"(\d+) states, stored", told)),
-            depth=int(_number(r"depth reached (\d+)", told)),
-            exhausted="errors: 0" in told and "not completed" not in told and "too small" not in told,
+            states=int(_number(r"(\d+) states, stored", output)),
+            depth=int(_number(r"depth reached (\d+)", output)),
+            exhausted="errors: 0" in output and "not completed" not in output and "too small" not in output,
             finding=f"{violated[1]}\n{_steps(folder, names)}" if violated else "",
             seconds=time.monotonic() - began,
         )
@@ -148,9 +148,9 @@ def _number(pattern: str, text: str) -> float:
 
 def _steps(folder: str, names: list[str]) -> str:
     """The steps that lead to a finding: process, line, and the variables that each step changed."""
-    told = _run(folder, "spin", *names, "-k", f"{MODEL.name}.trail", "-t", "-p", "-g", "-l", MODEL.name)
+    output = _run(folder, "spin", *names, "-k", f"{MODEL.name}.trail", "-t", "-p", "-g", "-l", MODEL.name)
     lines, known, last = list[str](), dict[str, str](), ""
-    for line in told.partition("#processes")[0].splitlines():
+    for line in output.partition("#processes")[0].splitlines():
         if "START OF CYCLE" in line:
             lines.append("from here on, for ever:")
         elif step := re.match(r"\s*(\d+):\s+proc\s+(\d+) \((\w+):1\) \S+:(\d+) \(state", line):

@@ -1,5 +1,5 @@
 // How a run ends, and how the end is announced: drain, announcement, waiting tokens, a failed run that recovers, and a
-// cancelled run that a person makes continue and may cancel again. A small model of docs/protocol.md, for Spin.
+// cancelled run that a person makes continue and may cancel again. A small model of docs/explanation/protocol.md, for Spin.
 //
 // One step is one call of AWS: a `d_step`. Between two steps of a process the others may take any number of steps, or
 // the process may die; its successor starts without its variables. A variable that a process no longer needs is set to
@@ -25,7 +25,7 @@
 #define BIT(n) (1 << (n))
 
 mtype = { none, pending, running, completed, failed, cancelled, waits, over };
-mtype = { idle, attempt, cancel, stop, settle, look, answer, look_again, end_again, recover, announce, record };
+mtype = { idle, attempt, cancel, stop, check, look, answer, look_again, end_again, recover, announce, record };
 
 // ---- the ledger
 mtype chunk[2] = pending;
@@ -46,10 +46,10 @@ mtype machine = waits;   // it waits for the drain, is about to write `completed
 byte asked = 1;          // how often it has asked whether the run has drained: only its last token is valid
 byte questions = BIT(1); // its tokens on their way to the status service
 // ---- messages in flight, and history
-bool news;               // an event after which the status service settles the run
-bool told;               // whether `run.drained` was published since the run drained last
+bool news;               // an event after which the status service checks the run
+bool drain_announced;               // whether `run.drained` was published since the run drained last
 byte requests;           // cancellations in flight: BIT(`went_on` as the person saw it)
-bool wished;             // whether a person wants the run, in its present state, to be cancelled
+bool cancel_requested;             // whether a person wants the run, in its present state, to be cancelled
 byte faults, reopened;
 
 #define ALL_ENDED (n_completed + n_failed == 2)
@@ -59,7 +59,7 @@ inline changes_end() { ended_as = none; open = true }
 inline leaves(next) { machine = next; token = 0; questions = 0 }  // its tokens are no longer valid
 
 // If two processes are identical, the second begins only while the first is working. That halves the states.
-bool working, settling;
+bool working, checking;
 #define TURN(busy) (at == idle && (!second || busy))
 inline goes_to(busy, place) { at = place; busy = (second -> busy : place != idle) }
 
@@ -88,16 +88,16 @@ end:
 // ---- the drain, by a worker or by the sweeper, at any time after all chunks have ended; and the sweeper on open runs
 
 #define MAY_DRAIN !drained && UNLESS(7, ALL_ENDED)
-inline drain() { drained = true; drains++; told = false; changes_end() }
+inline drain() { drained = true; drains++; drain_announced = false; changes_end() }
 
 active proctype sweeper() {
 end:
   do
-  :: d_step { MAY_DRAIN -> drain(); told = true; news = true }
+  :: d_step { MAY_DRAIN -> drain(); drain_announced = true; news = true }
   :: d_step { MAY_DRAIN && GOES_WRONG; drain() }  // the process that drained the run dies before it announces that
   :: d_step {
        open && (drained || !ALL_ENDED) && ended_as == none && !news && FAULT != 8 ->
-       told = told || drained; news = true
+       drain_announced = drain_announced || drained; news = true
      }
   :: d_step { open && UNLESS(9, ended_as != none) -> open = false }
   od
@@ -137,12 +137,12 @@ active proctype chance() {
 end:
   do
   :: d_step {
-       CANCELS && !wished && status != completed && status != failed ->
-       requests = requests | BIT(went_on); wished = true
+       CANCELS && !cancel_requested && status != completed && status != failed ->
+       requests = requests | BIT(went_on); cancel_requested = true
      }
   :: d_step {  // A request to continue the run undoes a stop whose end is recorded.
        !went_on && stopped && UNLESS(5, ended_as == cancelled) ->
-       stopped = false; went_on = true; wished = false; changes_end()
+       stopped = false; went_on = true; cancel_requested = false; changes_end()
      }
   :: REOPEN(0) :: REOPEN(1)
   :: d_step { news && GOES_WRONG; news = false }              // an event is lost
@@ -188,7 +188,7 @@ end:
   od
 }
 
-// ---- the status service: settle(run)
+// ---- the status service: check_run(run)
 
 #define OVER (my_drained || my_stopped)
 
@@ -200,10 +200,10 @@ inline read_ledger() {
 
 inline forget() {
   my_status = none; my_writes = 0; my_token = 0; my_drained = false; my_drains = 0; my_failed = 0;
-  my_stopped = false; my_went_on = false; goes_to(settling, idle)
+  my_stopped = false; my_went_on = false; goes_to(checking, idle)
 }
 
-inline tell() {  // the next step for a run with a terminal status
+inline next_step() {  // the next step for a run with a terminal status
   if
   :: my_status == cancelled && my_went_on && my_drained && UNLESS(6, !my_stopped) -> at = end_again
   :: my_status == failed && my_drained && my_failed == 0 && FAULT != 14 -> at = recover
@@ -211,15 +211,15 @@ inline tell() {  // the next step for a run with a terminal status
   fi
 }
 
-proctype settler(bit second) {
+proctype checker(bit second) {
   mtype at = idle, my_status = none;
   byte my_writes, my_token, my_drains, my_failed;
   bool my_drained, my_stopped, my_went_on;
 end:
   do  // the workflow-state item first, and then the ledger
-  :: d_step { TURN(settling) && news -> news = false; read_status(); goes_to(settling, look) }
-  :: d_step { TURN(settling) && news && GOES_WRONG; read_status(); goes_to(settling, look) }  // delivered twice
-  :: d_step { at == settle -> read_status(); at = look }
+  :: d_step { TURN(checking) && news -> news = false; read_status(); goes_to(checking, look) }
+  :: d_step { TURN(checking) && news && GOES_WRONG; read_status(); goes_to(checking, look) }  // delivered twice
+  :: d_step { at == check -> read_status(); at = look }
   :: d_step {
        at == look ->
        read_ledger();
@@ -228,25 +228,25 @@ end:
           my_drains = 0; my_failed = (my_failed > 0 -> 1 : 0); my_stopped = false; my_went_on = false; at = answer
        :: my_status == ended_as || my_status == running && !OVER -> forget()
        :: my_status == cancelled && !OVER -> my_drains = 0; my_failed = 0; my_went_on = false; at = stop
-       :: else -> tell()
+       :: else -> next_step()
        fi
      }
   :: d_step {
        at == answer ->
        if  // Every known token is answered; only the one that the state machine waits with has an effect.
        :: machine == waits && my_token == asked -> leaves(VERDICT(my_failed)); forget()
-       // The execution may be gone. Then the run is ended from the ledger, and settled again.
+       // The execution may be gone. Then the run is ended from the ledger, and checked again.
        :: machine == over && FAULT != 12 ->
-          status = (status == running -> VERDICT(my_failed) : status); forget(); goes_to(settling, settle)
+          status = (status == running -> VERDICT(my_failed) : status); forget(); goes_to(checking, check)
        :: else -> forget()
        fi
      }
   :: d_step { at == stop -> stopped = stopped || (!drained && UNLESS(4, !went_on)); at = look_again }
-  :: d_step { at == look_again -> read_ledger(); tell() }
+  :: d_step { at == look_again -> read_ledger(); next_step() }
   :: d_step {  // The write has the condition that the item is as it was read.
        at == end_again ->
        status = (status == cancelled && UNLESS(13, writes == my_writes) -> VERDICT(my_failed) : status);
-       forget(); goes_to(settling, settle)
+       forget(); goes_to(checking, check)
      }
   :: d_step { at == recover -> status = (status == failed -> completed : status); my_status = status; at = announce }
   :: d_step {  // It also stops the execution of a cancelled run, and announces once more that the run has drained.
@@ -254,7 +254,7 @@ end:
        announced = (status == my_status -> my_status : announced);
        my_writes = 0; my_went_on = my_went_on && my_stopped;
        if :: my_status == cancelled && machine != over -> leaves(over) :: else fi;
-       if :: my_drained && FAULT != 15 -> told = told || drains == my_drains; news = true :: else fi;
+       if :: my_drained && FAULT != 15 -> drain_announced = drain_announced || drains == my_drains; news = true :: else fi;
        if :: OVER -> at = record :: else -> forget() fi
      }
 #define UNCHANGED (drained == my_drained && drains == my_drains && UNLESS(1, n_failed == my_failed) \
@@ -273,7 +273,7 @@ end:
 #define NEVER(n, state) CHECK(IMPLIES(REACHED == n, !(state)))
 
 init {
-  atomic { run worker(0); run worker(1); run settler(0); run settler(1) }
+  atomic { run worker(0); run worker(1); run checker(0); run checker(1) }
 end:
   if
   // The counters equal the items.
@@ -281,7 +281,7 @@ end:
   :: CHECK(IMPLIES(drained, ALL_ENDED))
   // A recorded end is the ledger's, and no token waits. The drain was announced.
   :: CHECK(IMPLIES(HEARD, status == ended_as && announced == ended_as && machine == over))
-  :: CHECK(IMPLIES(HEARD && drained && ended_as != cancelled, ended_as == VERDICT(n_failed) && told))
+  :: CHECK(IMPLIES(HEARD && drained && ended_as != cancelled, ended_as == VERDICT(n_failed) && drain_announced))
   :: CHECK(IMPLIES(ended_as == cancelled, stopped || (drained && !went_on)))
   // The owner: until the end is recorded, the sweeper checks the run and can have the end announced again.
   :: CHECK(IMPLIES(!HEARD, open))
@@ -290,7 +290,7 @@ end:
   :: CHECK(IMPLIES(went_on, announced != none))
   :: CHECK(IMPLIES(announced == cancelled && status != cancelled, went_on))
   // A run is stopped only if a person who knew whether it went on wants that, and then it ends in no other way.
-  :: CHECK(IMPLIES(stopped, wished && status == cancelled))
+  :: CHECK(IMPLIES(stopped, cancel_requested && status == cancelled))
   // When no process has anything left to do, the end is recorded.
   :: timeout -> assert(HEARD && !open)
   // States that the checker has to reach.

@@ -3,7 +3,7 @@
     python -m tests.releases.changed --since main       # since the commit at which this branch left main
     python -m tests.releases.changed                    # all services
 
-The workflow `services` tests these. This module needs only Python and git. A commit that git does not know, such as
+The workflow `ci` tests these. This module needs only Python and git. A commit that git does not know, such as
 the one before the first push of a branch, gives all services.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Files that are part of the test of every service.
-SHARED = ("services/service.mk", "tests/releases/changed.py", ".github/workflows/services.yml", "pyproject.toml")
+SHARED = ("services/service.mk", "tests/releases/changed.py", ".github/workflows/ci.yml", "pyproject.toml")
 
 
 def services(root: Path) -> list[str]:
@@ -28,7 +28,10 @@ def services(root: Path) -> list[str]:
 
 
 def built_from(root: Path, service: str) -> set[str]:
-    """The folders of packages that the image of a service is built from: what its Dockerfile copies."""
+    """What the image of a service is built from: the folders of packages, and files that images share.
+
+    Its Dockerfile copies them.
+    """
     dockerfile = (root / "services" / service / "Dockerfile").read_text()
     sources = [
         source for line in re.findall(r"^COPY (?!--)(.+) \S+$", dockerfile, re.MULTILINE) for source in line.split()
@@ -45,7 +48,7 @@ def affected(root: Path, changed: Iterable[str]) -> list[str]:
     return [
         service
         for service in services(root)
-        if any(path.startswith(f"{folder}/") for folder in built_from(root, service) for path in changed)
+        if any(f"{path}/".startswith(f"{source}/") for source in built_from(root, service) for path in changed)
     ]
 
 

@@ -45,3 +45,22 @@ def test_an_image_holds_what_its_service_imports(dockerfile: Path, tmp_path: Pat
         env={"PYTHONPATH": str(tmp_path)},
         check=True,
     )
+
+
+def test_pyarrow_reads_and_writes_parquet_without_what_an_image_leaves_out(tmp_path: Path) -> None:
+    packages = Path(sysconfig.get_path("purelib"))
+    for name in ("pyarrow", "numpy", "numpy.libs"):
+        shutil.copytree(packages / name, tmp_path / name)
+    subprocess.run([REPOSITORY / "services" / "prune.sh", tmp_path], check=True)
+    removed = {path.name for path in (packages / "pyarrow").iterdir()} - {
+        path.name for path in (tmp_path / "pyarrow").iterdir()
+    }
+    assert {"include", "tests", "_flight.pyx"} <= removed
+    program = """
+import io, os, pyarrow, pyarrow.compute, pyarrow.dataset, pyarrow.parquet as parquet
+file = io.BytesIO()
+parquet.write_table(pyarrow.table({"x": [1, 2]}), file, compression="zstd")
+assert parquet.read_table(io.BytesIO(file.getvalue()))["x"].to_pylist() == [1, 2]
+os._exit(0)  # at the end of a process, Arrow's threads sometimes abort it
+"""
+    subprocess.run([sys.executable, "-S", "-c", program], env={"PYTHONPATH": str(tmp_path)}, check=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.releases.wheels import packages_of
+
 REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
 #: An index that refuses every connection.
 NO_INDEX = "http://127.0.0.1:9/simple"
@@ -93,6 +95,83 @@ def test_packages_of_the_repository_are_installed_without_an_index(environment: 
     assert found.stdout.strip() == str(tmp_path / "ours.py")
 
 
+def test_it_installs_into_another_environment_which_needs_no_pip(environment: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other], check=True)
+
+    install(environment, "--into", other / "bin" / "python", hashed_list(tmp_path, "by_uv_elsewhere"))
+    install(
+        environment,
+        "--into",
+        other / "bin" / "python",
+        hashed_list(tmp_path, "by_pip_elsewhere"),
+        PIP_INDEX_URL=NO_INDEX,
+    )
+
+    assert installer(other, "by_uv_elsewhere") == "uv"
+    assert installer(other, "by_pip_elsewhere") == "pip"
+    assert not list(packages_of(environment).glob("*_elsewhere*"))
+
+
+#: What the script needs besides an interpreter.
+TOOLS = ("bash", "basename", "cat", "dirname", "env", "find", "grep", "head", "sed")
+
+
+@pytest.fixture
+def without_a_compiler(tmp_path: Path) -> tuple[Path, str]:
+    """A checkout with gaussline's sources and the script, and a PATH on which there is no compiler."""
+    for name, place in (("install.sh", "requirements"), ("uv.txt", "requirements")):
+        (tmp_path / place).mkdir(exist_ok=True)
+        shutil.copy(REQUIREMENTS / name, tmp_path / place)
+    library = tmp_path / "libs" / "gaussline"
+    library.mkdir(parents=True)
+    (library / "pyproject.toml").write_text('[project]\nname = "prismline-gaussline"\nversion = "1"\n')
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in TOOLS:
+        (tools / name).symlink_to(shutil.which(name) or "")
+    return tmp_path, str(tools)
+
+
+def test_without_a_compiler_and_a_wheel_it_says_what_to_install(
+    environment: Path, without_a_compiler: tuple[Path, str]
+) -> None:
+    checkout, path = without_a_compiler
+    done = subprocess.run(
+        [
+            checkout / "requirements" / "install.sh",
+            environment / "bin" / "python",
+            "--own",
+            checkout / "libs/gaussline",
+        ],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "gaussline's kernel needs a C compiler and Python's headers" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_a_compiler_the_wheel_of_gaussline_is_installed(
+    environment: Path, without_a_compiler: tuple[Path, str]
+) -> None:
+    checkout, path = without_a_compiler
+    (checkout / "dist").mkdir()
+    wheel(checkout / "dist", "prismline_gaussline")
+
+    install(
+        environment,
+        "--own",
+        checkout / "libs" / "gaussline",
+        script=checkout / "requirements" / "install.sh",
+        PATH=path,
+    )
+
+    assert (packages_of(environment) / "prismline_gaussline-1.dist-info").is_dir()
+
+
 def install(
     environment: Path, *arguments: str | Path, script: Path = REQUIREMENTS / "install.sh", **settings: str
 ) -> None:
@@ -135,8 +214,3 @@ def wheel(folder: Path, name: str, text: str = "") -> Path:
 def installer(environment: Path, name: str) -> str:
     """The program that installed the package `name`."""
     return (packages_of(environment) / f"{name}-1.dist-info" / "INSTALLER").read_text().strip()
-
-
-def packages_of(environment: Path) -> Path:
-    """The folder of the installed packages."""
-    return Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))

@@ -1,4 +1,4 @@
-"""A service is its folder: a new one is added to a copy of this checkout, by the steps of docs/adding-a-service.md."""
+"""A service is its folder: a new one is added to a checkout by the steps of docs/how-to/add-a-service.md."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_at_most_three_existing_files_name_the_service(checkout: Path) -> None:
     changed = {name for name in listed() if not filecmp.cmp(REPOSITORY / name, checkout / name, shallow=False)}
     assert changed == set(TOUCHED)
     assert len(changed) <= 3
-    page = (REPOSITORY / "docs/adding-a-service.md").read_text().replace("<contract>", "chunk.completed.v1")
+    page = (REPOSITORY / "docs/how-to/add-a-service.md").read_text().replace("<contract>", "chunk.completed.v1")
     table = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert set(table) == set(TOUCHED), "the page names the same files"
 

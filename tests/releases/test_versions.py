@@ -78,9 +78,9 @@ def test_a_changed_source_needs_a_later_version_and_an_entry(checkout: Checkout,
     path = checkout.package / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("# changed\n")
-    code, said = checkout.run("check", "libs/tally")
+    code, output = checkout.run("check", "libs/tally")
     assert code == 1
-    assert said.startswith("libs/tally changed since its release 1.0.0. Give it a later version")
+    assert output.startswith("libs/tally changed since its release 1.0.0. Give it a later version")
     checkout.version("0.9.0")
     assert "changed since its release 1.0.0" in checkout.run("check")[1], "an earlier version is not enough"
     checkout.version("1.1.0")

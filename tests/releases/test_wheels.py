@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import email
 import json
+import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,29 @@ def test_every_package_is_a_wheel(built: Path) -> None:
     assert names == {re.findall(r'^name = "(.+)"', project, re.MULTILINE)[0] for project in projects}
 
 
+def test_two_builds_of_the_same_sources_are_identical(built: Path, tmp_path: Path) -> None:
+    """The second build is in another folder, and its sources have other times."""
+    checkout = wheels.copy_of_sources(tmp_path / "checkout")
+    for path in checkout.rglob("*"):
+        os.utime(path, (1_500_000_000, 1_500_000_000))
+    again = wheels.build(checkout, "contracts", "libs/gaussline", "services/status", "localstack")
+    assert len(list(again.glob("*.whl"))) == 4
+    for path in again.iterdir():
+        assert path.read_bytes() == (built / path.name).read_bytes(), path.name
+
+
+def test_every_wheel_has_its_licence_and_its_changelog(built: Path) -> None:
+    for path in built.glob("*.whl"):
+        with zipfile.ZipFile(path) as archive:
+            (licence,) = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+            assert archive.read(licence) == (REPOSITORY / "LICENSE").read_bytes()
+            (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+            stated = email.message_from_bytes(archive.read(metadata))
+        assert stated["License-Expression"] == "MIT"
+        assert stated["Requires-Python"] == ">=3.11"
+        assert f"# Changelog of {stated['Name']}" in str(stated.get_payload())
+
+
 def test_nothing_is_imported_from_the_checkout(commands: Path, tmp_path: Path) -> None:
     modules = ["prismline_contracts", "prismline_ledger", "prismline_cli", "prismline_localstack", "prismline_worker"]
     program = f"import json, importlib; print(json.dumps([importlib.import_module(m).__file__ for m in {modules}]))"
@@ -41,7 +67,7 @@ def test_the_deploy_tool_runs_no_system(built: Path, tmp_path: Path) -> None:
     needed = wheels.third_party_of("prismline-deploy")
     folder = wheels.environment_of(built, ["prismline-deploy"], tmp_path / "venv", needed)
     services = [path.parent.name.replace("-", "_") for path in REPOSITORY.glob("services/*/pyproject.toml")]
-    absent = ["ministack", "localstack_client", "prismline_localstack", *(f"prismline_{name}" for name in services)]
+    absent = ["ministack", "prismline_localstack", *(f"prismline_{name}" for name in services)]
     program = f"import importlib.util as u; print([name for name in {absent} if u.find_spec(name)])"
     assert wheels.run([str(folder / "python"), "-c", program], tmp_path).strip() == "[]"
     assert "--plan" in wheels.run([str(folder / "prismline"), "deploy", "--help"], tmp_path)

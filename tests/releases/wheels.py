@@ -14,11 +14,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from prismline_localstack.emulator import OWN_ENVIRONMENT, emulator_python
 from prismline_localstack.settings import REPOSITORY
 from tests.environments import without_a_system
 
 #: Folders that the wheels are built from.
 SOURCES = (
+    "LICENSE",
     "Makefile",
     ".dockerignore",
     "contracts",
@@ -29,6 +31,7 @@ SOURCES = (
     "localstack",
     "tools",
     "platform",
+    "requirements",
 )
 #: Makes the folder with a name, unless it exists, and returns it.
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
@@ -47,9 +50,10 @@ def copy_of_sources(folder: Path) -> Path:
     return folder
 
 
-def build(checkout: Path) -> Path:
-    """Build the wheels of a checkout with the tools of this environment. Return their folder."""
-    run(["make", "wheels", f"VENV={sys.prefix}"], checkout)
+def build(checkout: Path, *packages: str) -> Path:
+    """Build the wheels of a checkout, or of these packages, with the tools of this environment. Return their folder."""
+    some = [f"PACKAGES={' '.join(packages)}"] if packages else []
+    run(["make", "wheels", f"VENV={sys.prefix}", *some], checkout)
     return checkout / "dist"
 
 
@@ -85,12 +89,10 @@ def environment_without_ours(folder: Path, only: Collection[str] | None = None) 
     ours = Path(sysconfig.get_path("purelib"))
     wanted = None if only is None else {part for name in (*only, "pip") for part in _parts(name)}
     for path in ours.iterdir():
-        is_ours = path.suffix == ".pth" or path.name.lower().startswith(("prismline", "__editable__"))
-        if not is_ours and (wanted is None or path.name in wanted):
+        if not _is_ours(path) and (wanted is None or path.name in wanted):
             (third_party / path.name).symlink_to(path)
     (folder / "bin" / "ruff").symlink_to(Path(sys.prefix) / "bin" / "ruff")  # `python -m ruff` runs this program
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (folder / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{third_party}\n")
+    (packages_of(folder) / "third-party.pth").write_text(f"{third_party}\n")
     return folder / "bin"
 
 
@@ -105,9 +107,35 @@ def environment_of(wheels: Path, names: Sequence[str], folder: Path, only: Colle
     pip resolves our packages only from `wheels`. Third-party packages are those of this environment, or `only` some.
     """
     commands = environment_without_ours(folder, only)
-    pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "--disable-pip-version-check"]
-    run([*pip, "install", "-q", "--no-index", "--find-links", str(wheels), *names], folder)
+    _install(wheels, commands / "python", *names)
+    if "prismline-localstack" in names:
+        _install(wheels, environment_of_the_emulator(folder), "prismline-emulator[server]")
     return commands
+
+
+def environment_of_the_emulator(folder: Path) -> Path:
+    """The emulator's own environment in the environment `folder`, with the third-party packages of that of this one.
+    Return its interpreter.
+    """
+    venv.create(folder / OWN_ENVIRONMENT, with_pip=False)
+    for path in packages_of(Path(emulator_python()).parents[1]).iterdir():
+        if not _is_ours(path):
+            (packages_of(folder / OWN_ENVIRONMENT) / path.name).symlink_to(path)
+    return folder / OWN_ENVIRONMENT / "bin" / "python"
+
+
+def _install(wheels: Path, python: Path, *arguments: str) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    run([*pip, "install", "-q", "--no-index", "--find-links", str(wheels), *arguments], python.parent)
+
+
+def packages_of(environment: Path) -> Path:
+    """The folder of the installed packages of a virtual environment."""
+    return Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
+
+
+def _is_ours(path: Path) -> bool:
+    return path.suffix == ".pth" or path.name.lower().startswith(("prismline", "__editable__"))
 
 
 def run(command: Sequence[str], folder: Path, **variables: str) -> str:

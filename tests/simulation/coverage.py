@@ -3,7 +3,9 @@
 - transitions: of a chunk, of a run's item in the ledger, of the announced status;
 - crash points: a service's process killed before or after one of its calls;
 - faults: each kind at each operation that it can strike;
-- outages: each dependency down in each phase of a run.
+- outages: each dependency down in each phase of a run;
+- rests: the time from the last fault to the end of everything;
+- handlers: a handler with messages of each of its queues, as the templates declare them.
 
 The reachable edges come from the tables of `safety`, the phases, and all calls that the search made.
 """
@@ -14,18 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from tests.simulation.aws.loader import blueprint
 from tests.simulation.faults import applies
-from tests.simulation.plan import DEPENDENCIES, FAULTS
+from tests.simulation.liveness import WAITS
+from tests.simulation.plan import DEPENDENCIES, FAULTS, LIST_SERVICES, SERVICES, VALKEY
+from tests.simulation.processes import declared_services
 from tests.simulation.safety import CHUNK_TRANSITIONS, RUN_TRANSITIONS
 from tests.simulation.scheduler import START, CrashedError, Process
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
+from tests.simulation.world import ENVIRONMENT, World
 
 #: The phases of a run, determined from its item in the ledger.
 PHASES = ("absent", "splitting", "working", "drained", "ended", "stopped")
@@ -68,13 +71,20 @@ class Coverage:
     faults: Counter[Edge] = field(default_factory=Counter)
     #: (dependency, phase)
     outages: Counter[Edge] = field(default_factory=Counter)
+    #: (handler, queue)
+    handlers: Counter[Edge] = field(default_factory=Counter)
+    #: The longest time from the last fault of a schedule to the end of everything, in virtual seconds, by its waits
+    #: (`liveness.WAITS`).
+    rests: dict[Edge, float] = field(default_factory=dict)
     #: (process's service, AWS service, operation): all calls of the search.
     calls: Counter[Edge] = field(default_factory=Counter)
 
     def add(self, other: Coverage) -> None:
         """Add the counts of another search."""
+        rests = {waits: max(rest, self.rests.get(waits, 0.0)) for waits, rest in other.rests.items()}
         for each in fields(self):
             getattr(self, each.name).update(getattr(other, each.name))
+        self.rests |= rests
 
     def reached(self) -> dict[str, tuple[list[Edge], list[Edge]]]:
         """For each kind of edge: the reached edges, and the reachable edges that were not reached."""
@@ -82,7 +92,8 @@ class Coverage:
             "transitions": (_all_transitions(), self.transitions),
             "crash points": (self._all_crashes(), self.crashes),
             "faults": (self._all_faults(), self.faults),
-            "outages": (product(DEPENDENCIES, PHASES), self.outages),
+            "outages": (product((*DEPENDENCIES, VALKEY), PHASES), self.outages),
+            "handlers": (_all_handlers(), self.handlers),
         }
         found = {}
         for kind, (possible, counted) in kinds.items():
@@ -97,6 +108,9 @@ class Coverage:
         for kind, (covered, uncovered) in reached.items():
             table.add_row(kind, str(len(covered)), str(len(covered) + len(uncovered)))
         console.print(table)
+        for waits, rest in sorted(self.rests.items()):
+            promised = sum(WAITS[name] for name in waits)
+            console.print(f"Longest rest ({', '.join(waits)}): {rest:,.0f} s of {promised:,.0f} s", markup=False)
         for kind, (_, uncovered) in reached.items():
             if uncovered:
                 console.print(f"Not reached, {kind}:", *_lines(uncovered), sep="\n  ", markup=False)
@@ -117,6 +131,14 @@ class Coverage:
 def _all_transitions() -> Iterable[Edge]:
     for what, table in (("chunk", CHUNK_TRANSITIONS), ("run", RUN_TRANSITIONS), ("ledger", PHASE_TRANSITIONS)):
         yield from ((what, str(before), after) for before, after in table)
+
+
+def _all_handlers() -> Iterable[Edge]:
+    """The handlers of the templates' queues, but those of services that no schedule has."""
+    simulated = {declared_services()[name].package for name in (*SERVICES, *LIST_SERVICES)}
+    for source in blueprint(ENVIRONMENT).event_sources:
+        if source.handler.partition(".")[0] in simulated:
+            yield source.handler, source.queue
 
 
 def _lines(edges: list[Edge]) -> list[str]:
@@ -168,6 +190,7 @@ class Watcher:
         """All reached edges, with the transitions that `Safety` has seen."""
         found = self.coverage
         found.transitions.update(transitions)
+        found.handlers.update(self._world.handled)
         for (kind, service, operation), count in self._faults.struck.items():
             if count and kind in FAULTS:
                 found.faults[kind, service, operation] += count

@@ -52,10 +52,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
-from prismline_worker.going_runs import SEEN_SECONDS, GoingRuns
+from prismline_worker.run_state_cache import SEEN_SECONDS, RunStateCache
 from tests.simulation.choices import Choices
 from tests.simulation.faults import applies, unreachable
-from tests.simulation.liveness import PATIENCE, complaints
+from tests.simulation.liveness import complaints, longest_rest
 from tests.simulation.plan import Plan, RunPlan
 from tests.simulation.safety import Safety
 from tests.simulation.scheduler import START, CrashedError, Process, StoppedError
@@ -132,7 +132,7 @@ class Exploration:
         self._seen: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         #: Runs that a worker has read recently, by process and run: the moment, and what it read.
-        self._going: dict[str, dict[str, tuple[float, int]]] = {}
+        self._run_states: dict[str, dict[str, tuple[float, int]]] = {}
         self._latched = False
         #: Processes whose next call is explored, and workers that end a chunk.
         self._at_step: set[str] = set()
@@ -162,7 +162,7 @@ class Exploration:
             kinds = [kind for kind in KINDS if not kind or applies(kind, service, operation, parameters)]
             kind = kinds[self._choose(len(kinds))]
         self._fresh = False
-        if operation == "get_queue_attributes":
+        if operation == "get_queue_attributes" and parameters["AttributeNames"] != ["QueueArn"]:
             name = parameters["QueueUrl"].rpartition("/")[2]
             assert self._deleted_from.get(name) != self.world.scheduler.time, f"{name} was counted while it changed"
         if kind:
@@ -200,8 +200,8 @@ class Exploration:
 
     def _crash(self, process: Process) -> None:
         """The process ends; the next one with its name has no memory of it."""
-        process.running = False
-        for memory in (self._seen, self._kept, self._going):
+        process.life.running = False
+        for memory in (self._seen, self._kept, self._run_states):
             memory.pop(process.name, None)
         self._ending.discard(process.name)
         raise CrashedError
@@ -209,7 +209,8 @@ class Exploration:
     def _gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
         """A client's call: records whether it is explored, before its process waits for its turn."""
         process = self.world.scheduler.current
-        if process is not None and self._latched and process.service in EXPLORED:
+        renews = operation == "change_message_visibility_batch"  # the renewals are not explored
+        if process is not None and self._latched and process.service in EXPLORED and not renews:
             name = process.name
             if operation == "receive_message":
                 self._ending.discard(name)
@@ -227,7 +228,7 @@ class Exploration:
         if operation == "list_queues":
             return True  # no process makes queues
         if operation == "put_events":
-            return not any(self._is_heard(entry) for entry in parameters["Entries"])
+            return not any(self._has_target(entry) for entry in parameters["Entries"])
         if operation in {"receive_message", "delete_message_batch"} and process.service == "sweeper":
             return True  # no other process reads the queue of sweeps
         if operation == "delete_message_batch":  # no process can receive a hidden message
@@ -237,7 +238,7 @@ class Exploration:
             return {entry["ReceiptHandle"] for entry in parameters["Entries"]} <= hidden
         return False
 
-    def _is_heard(self, entry: Mapping[str, Any]) -> bool:
+    def _has_target(self, entry: Mapping[str, Any]) -> bool:
         """Whether an event has a target."""
         event = {
             "source": entry["Source"],
@@ -245,8 +246,8 @@ class Exploration:
             "detail": json.loads(entry["Detail"]),
         }
         rules = self.world.aws.rules.values()
-        heard = any(rule.matches is not None and rule.matches(event) for rule in rules)
-        return heard or entry["DetailType"] not in _OF_CHUNKS
+        has_target = any(rule.matches is not None and rule.matches(event) for rule in rules)
+        return has_target or entry["DetailType"] not in _OF_CHUNKS
 
     def _is_hidden(self, message: Any) -> bool:
         return bool(message.visible_at > self.world.scheduler.time)
@@ -297,8 +298,8 @@ class Exploration:
             if (found := bucket.get(key)) is not None
         ]
         executions = [(each.status, each.state) for each in aws.executions.values()]
-        said = [
-            (run, kind, len(ids)) for run, all_said in self._safety.announced.items() for kind, ids in all_said.items()
+        announced = [
+            (run, kind, len(ids)) for run, of_run in self._safety.announced.items() for kind, ids in of_run.items()
         ]
         timers = [
             (moment, canonical(label))
@@ -310,9 +311,8 @@ class Exploration:
             for moment, number, target, label in scheduler.heap
             if isinstance(target, Process) and target.due == number
         }
-        consumers = self.world.consumers
-        waiting = {consumer.name for consumer in consumers if consumer.looks_at is not None}
-        renewals = {consumer.name: consumer.renews_at for consumer in consumers if consumer.renews_at is not None}
+        waits = [wait for consumer in self.world.consumers for wait in consumer.waits]
+        waiting = {wait.process.name for wait in waits if wait.looks_at is not None}
         processes = [
             (
                 name.rstrip("-0123456789"),
@@ -320,7 +320,6 @@ class Exploration:
                 self._kept.get(name, 0),
                 self._still_going(name),
                 due.get(name, -1.0),
-                renewals.get(name, -1.0),
             )
             for name in self._seen.keys() | self._kept.keys() | due.keys()
         ]
@@ -332,7 +331,7 @@ class Exploration:
                 tuple(map(tuple, queues)),
                 frozenset(objects),
                 tuple(executions),
-                frozenset(said),
+                frozenset(announced),
                 tuple(sorted(processes)),
                 tuple(sorted(timers)),
                 self._users.sweep_seconds,
@@ -342,14 +341,14 @@ class Exploration:
     def _still_going(self, name: str) -> tuple[tuple[str, float, int], ...]:
         """What a worker still remembers about runs that it read recently."""
         since = self.world.scheduler.time - SEEN_SECONDS
-        return tuple(sorted((run, *seen) for run, seen in self._going.get(name, {}).items() if seen[0] > since))
+        return tuple(sorted((run, *seen) for run, seen in self._run_states.get(name, {}).items() if seen[0] > since))
 
     # ---- the schedule
 
     def run(self) -> None:
         """Run the schedule to its end, or to a known state. `world.finding` is the broken promise."""
         world = self.world
-        with world.alive(), replaced([(GoingRuns, "seen", self._noting(GoingRuns.seen))]):
+        with world.alive(), replaced([(RunStateCache, "seen", self._noting(RunStateCache.seen))]):
             scheduler = world.scheduler
             scheduler.adversary = self
             self._call = scheduler.gate
@@ -363,15 +362,15 @@ class Exploration:
             self._live(users)
 
     def _noting(self, seen: Callable[..., None]) -> Callable[..., None]:
-        """`GoingRuns.seen`, whose memory is part of the state."""
+        """`RunStateCache.seen`, whose memory is part of the state."""
         scheduler = self.world.scheduler
 
-        def noted(going: GoingRuns, run: Any, moment: float | None = None) -> None:
-            seen(going, run, moment)
+        def noted(run_states: RunStateCache, run: Any, moment: float | None = None) -> None:
+            seen(run_states, run, moment)
             process = scheduler.current
             if process is not None:
                 read_at = scheduler.time if moment is None else START + moment
-                self._going.setdefault(process.name, {})[run.run_id] = (read_at, canonical(repr(run)))
+                self._run_states.setdefault(process.name, {})[run.run_id] = (read_at, canonical(repr(run)))
 
         return noted
 
@@ -388,7 +387,7 @@ class Exploration:
                 if what is None:
                     self.ended = True
                     return
-                if looks_at > START + PATIENCE:
+                if looks_at > START + longest_rest(self.world.plan):
                     self.world.finding = Finding("everything ends", what)
                     return
                 looks_at += max(STEP_SECONDS, (looks_at - START) / 4)

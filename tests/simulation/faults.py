@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ReadTimeoutError
+from valkey.exceptions import ConnectionError as ValkeyConnectionError
 
-from tests.simulation.plan import DAY, LATENCIES, LATENCY_PROFILES, MINUTE, Outage, Plan
+from tests.simulation.plan import DAY, LATENCIES, LATENCY_PROFILES, MINUTE, VALKEY, Outage, Plan
 from tests.simulation.scheduler import START, CrashedError, Process, Scheduler
 from tests.simulation.trace import clock, short
 
@@ -42,6 +43,9 @@ _THROTTLED = {
 _BATCHES_OF_ITEMS = frozenset({"batch_get_item", "batch_write_item"})
 #: Operations that change nothing, so that an error after them equals an error before them.
 _READS = frozenset({"get_item", "query", "batch_get_item", "get_object", "head_object", "list_objects_v2"})
+
+#: Operations of a consumer that has no message in work: a process that is frozen there does nothing late.
+_IDLE = frozenset({"receive_message", "get_queue_url", "get_queue_attributes"})
 
 
 class Faults:
@@ -177,13 +181,13 @@ class Faults:
         match kind:
             case "crash before":
                 self._trace(process, service, operation, parameters, note)
-                process.running = False
+                process.life.running = False
                 raise CrashedError
             case "crash after":
                 with suppress(ClientError, BotoCoreError, httpx.HTTPError):
                     perform()
                 self._trace(process, service, operation, parameters, f"done, FAULT {kind}")
-                process.running = False
+                process.life.running = False
                 raise CrashedError
             case "error before":
                 self._trace(process, service, operation, parameters, note)
@@ -198,9 +202,8 @@ class Faults:
                 return throttled(service, operation, parameters)
             case "freeze":
                 self._trace(process, service, operation, parameters, note)
-                process.frozen = True
-                self._scheduler.wait((40.0, 200.0, 17 * MINUTE, 45 * MINUTE)[process.faults.below(4)])
-                process.frozen = False
+                with self._scheduler.freezing(process):
+                    self._scheduler.wait((40.0, 200.0, 17 * MINUTE, 45 * MINUTE)[process.faults.below(4)])
                 return self._plainly(process, service, operation, parameters, perform)
             case "conflict":
                 self._trace(process, service, operation, parameters, note)
@@ -368,6 +371,8 @@ def applies(kind: str, service: str, operation: str, parameters: Mapping[str, An
             )
         case "broken stream":
             return operation == "get_object"
+        case "freeze":
+            return operation not in _IDLE
         case "partial":
             if operation in _BATCHES_OF_ITEMS:
                 return True
@@ -385,6 +390,8 @@ def unreachable(service: str, *, lost: bool = False) -> Exception:
     """The error of a service that does not answer. `lost`: it had received the request."""
     if service == "model":
         return httpx.ReadTimeout("no answer") if lost else httpx.ConnectError("connection refused")
+    if service == VALKEY:
+        return ValkeyConnectionError("no answer" if lost else "connection refused")
     if lost:
         return ReadTimeoutError(endpoint_url=f"https://{service}.simulated")
     return EndpointConnectionError(endpoint_url=f"https://{service}.simulated")
@@ -392,6 +399,8 @@ def unreachable(service: str, *, lost: bool = False) -> Exception:
 
 def throttled(service: str, operation: str, parameters: Mapping[str, Any]) -> Any:
     """The answer or the error of a throttled request. A transaction of several items is cancelled with a reason."""
+    if service == VALKEY:
+        raise unreachable(service)
     if service == "model":
         return httpx.Response(429, headers={"retry-after": "5"})
     if operation == "transact_write_items" and len(parameters["TransactItems"]) > 1:
@@ -425,6 +434,11 @@ class BrokenStream:
     def read(self, _size: int | None = None) -> bytes:
         """Raise the error."""
         raise self._error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def effect_of(operation: str, answer: Any) -> str:

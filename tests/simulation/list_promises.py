@@ -7,12 +7,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from prismline_contracts.commands import RUN_QUEUE_TAG
+from prismline_contracts.commands import RUN_QUEUE_TAG, dead_letter_queue_name
 from prismline_contracts.jobs import export_key, job_key, job_run_key
+from prismline_contracts.pools import pool_of, pool_queue
 from prismline_contracts.prefixes import EXPORTS_PREFIX, JOBS_PREFIX, RESULTS_PREFIX
 from prismline_contracts.tasks import result_key
+from tests.simulation.functions import ITEM_ATTEMPTS, POOL, url_in, value_of
 from tests.simulation.lists import TENANT, ListJob, page_of
-from tests.simulation.safety import ATTEMPTS, CHUNK_TRANSITIONS, ENDED_CHUNK, PATIENCE_SECONDS
+from tests.simulation.plan import FUNCTION_SERVICE
+from tests.simulation.safety import (
+    ATTEMPTS,
+    CHUNK_TRANSITIONS,
+    ENDED_CHUNK,
+    PATIENCE_SECONDS,
+    is_too_many,
+    stopped_early,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.safety import Safety
@@ -21,8 +31,13 @@ if TYPE_CHECKING:
 
 #: The attributes of a task that a recovery removes.
 FORGOTTEN = ("error", "first_started_at", "not_before", "completed_at")
+#: Longest time from a sweep to the stop of a run, while nothing goes wrong.
+STOP_SECONDS = 60.0
 #: Terminal statuses of a run.
 ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
+
+#: Ends of the names of the queues of tasks.
+TASK_QUEUES = ("-tasks", "-tasks-dlq", f"-{pool_queue(POOL)}", f"-{dead_letter_queue_name(pool_queue(POOL))}")
 
 Item = Mapping[str, Any]
 
@@ -36,6 +51,10 @@ class ListSafety:
         self._safety = safety
         #: Tasks by status, counted from the written items, by partition.
         self._counted: dict[str, Counter[str]] = defaultdict(Counter)
+        #: The latest moment at which the sweeper stops a run of which too many have failed.
+        self._stopped_until: dict[str, float] = {}
+        #: The codes that each run of a function has named.
+        self._codes: dict[str, set[str]] = defaultdict(set)
         world.aws.on_commit.append(self._on_commit)
         acknowledged = world.on_acknowledged
 
@@ -64,6 +83,8 @@ class ListSafety:
                 self._task(partition, change.before, change.after)
             if sort.startswith("TASK#") or sort in {"SHARD", "RUN"}:
                 runs.add(partition.partition("#")[0])
+            if sort == "RUN" and change.after is not None:
+                self._coded(partition, change.before, change.after)
             if sort == "RUN" and change.before is not None and change.after is not None:
                 self._resent(change.before, change.after)
             latches = sort == "RUN" and change.after is not None and change.after.get("latched_at")
@@ -90,10 +111,28 @@ class ListSafety:
                 self._wrong("allowed transitions", f"{name} went from {was} to {now}")
         if before is not None:
             self._safety.attempts(name, before, after, forgotten=FORGOTTEN)
+            if after.get("attempts", 0) > before.get("attempts", 0):
+                self._began(run_id, name)
         if now == "FAILED" and was != "FAILED":
             self._failed(name, after)
+            if job is not None:
+                self._note_failures(run_id, job)
         if now == "COMPLETED" and was != "COMPLETED":
             self._completed(run_id, name, after)
+
+    def _began(self, run_id: str, name: str) -> None:
+        """The workers of a pool, and no others, work on its runs. A run with too many failures is stopped."""
+        current, pool = self._world.scheduler.current, pool_of(run_id)
+        if current is not None and (current.service == FUNCTION_SERVICE) != (pool is not None):
+            self._wrong("a pool works on its own runs", f"{current.service} began {name}, whose pool is {pool}")
+
+    def _note_failures(self, run_id: str, job: ListJob) -> None:
+        """If more tasks of a run have failed than its number of tolerated ones, note until when it is stopped."""
+        limit = job.plan.tolerated_failures
+        counted = (each for name, each in self._counted.items() if name.partition("#")[0] == run_id)
+        if limit is not None and sum(each["FAILED"] for each in counted) > limit:
+            patience = self._users.sweep_seconds + STOP_SECONDS
+            self._stopped_until.setdefault(run_id, self._world.scheduler.time + patience)
 
     def _failed(self, name: str, task: Item) -> None:
         """A task is FAILED because its site has no page, or after enough attempts and time."""
@@ -103,6 +142,8 @@ class ListSafety:
         if "/gone/" in task["source"]:
             return
         used = task.get("attempts", 0) - task.get("interruptions", 0)
+        if is_item(task) and "/flaky/" in task["source"] and used >= ITEM_ATTEMPTS:
+            return
         tried = self._safety.ago(task.get("first_started_at"))
         if used < ATTEMPTS or tried < PATIENCE_SECONDS or self._world.faults.harm < ATTEMPTS:
             self._wrong(
@@ -112,12 +153,41 @@ class ListSafety:
             )
 
     def _completed(self, run_id: str, name: str, task: Item) -> None:
+        if is_item(task):
+            self._has_value(run_id, name, task)
+            return
         key = result_key(run_id, task["SK"].removeprefix("TASK#"))
         found = self._world.aws.objects[self._world.bucket].get(key)
+        job = self._users.lists.job_of(run_id)
+        if found is None and job is not None and job.deleted:
+            return
         if found is None or found.body != page_of(task["source"]):
             self._wrong("output before COMPLETED", f"{name} is COMPLETED, and its page is {found and found.body!r}")
         if task.get("error"):
             self._wrong("allowed transitions", f"{name} is COMPLETED and has an error: {task['error']}")
+
+    def _has_value(self, run_id: str, name: str, task: Item) -> None:
+        """An item of a function has the value of its own code, which its run had named."""
+        code = task.get("code")
+        if code not in self._codes[run_id]:
+            self._wrong("a run keeps its code", f"{name} ended with the code {code}, not {sorted(self._codes[run_id])}")
+        found = json.loads((task.get("value") or {}).get("text", "null"))
+        if found != value_of(url_in(task["source"]), str(code)):
+            self._wrong("output before COMPLETED", f"{name} is COMPLETED, and its value is {found}")
+        if task.get("error"):
+            self._wrong("allowed transitions", f"{name} is COMPLETED and has an error: {task['error']}")
+
+    def _coded(self, run_id: str, before: Item | None, after: Item) -> None:
+        """The code of a run changes only if a person moves it."""
+        if (code := after.get("code")) is None:
+            return
+        self._codes[run_id].add(code)
+        if before is None or before.get("code") == code:
+            return
+        if run_id not in self._users.moved:
+            self._wrong("a run keeps its code", f"{run_id} has the code {code} now, and nobody moved it")
+        if self._world.scheduler.time > self._stopped_until.get(run_id, float("inf")) and not self._world.plan.troubled:
+            self._wrong("stopped early", f"{run_id} goes on with other code, but too many of its tasks had failed")
 
     def _run(self, run_id: str) -> None:
         """The counters of each shard, and the sums of a drained run, equal the items."""
@@ -166,8 +236,14 @@ class ListSafety:
             return
         if self._world.plan.loses_messages or after.get("resumed_at") or after["PK"] in self._safety.went_on:
             return
-        if any(task.get("recovery") for task in tasks_of(after, self._world)):
+        tasks = tasks_of(after, self._world)
+        if any(task.get("recovery") for task in tasks):
             return  # a recovery that was interrupted after it reopened tasks sends them later
+        if all(task["status"] in ENDED_CHUNK for task in tasks):
+            return  # they ended after the sweeper had read how many were left: it has sent nothing
+        job = self._users.lists.job_of(after["PK"])
+        if after.get("task_queue") and job is not None and job.plan.how == "open":
+            return  # the messages of batches are in the shared queue, and the sweeper looks only at the run's own one
         name = self._world.trace.names.get(after["PK"], after["PK"])
         self._wrong("nothing is lost", f"the sweeper sent the tasks of {name} again, but nothing lost their messages")
 
@@ -199,13 +275,13 @@ class ListSafety:
         return [
             message
             for name, queue in self._world.aws.queues.items()
-            if name.endswith(("-tasks", "-tasks-dlq")) or self._world.is_run_queue(name)
+            if name.endswith(TASK_QUEUES) or self._world.is_run_queue(name)
             for message in queue.messages.values()
         ]
 
     def _on_delete(self, queue: str, message: Any) -> None:
         """The last message of a task is acknowledged only after the task has ended."""
-        if not (queue.endswith(("-tasks", "-tasks-dlq")) or self._world.is_run_queue(queue)):
+        if not (queue.endswith(TASK_QUEUES) or self._world.is_run_queue(queue)):
             return
         data: Any = json.loads(message.body).get("data") or {}
         run_id, table = data.get("run_id"), self._world.aws.tables[self._world.runs_table]
@@ -248,7 +324,7 @@ def list_complaints(world: World, users: Users, safety: Safety) -> Iterator[str]
         if job.deleted:
             yield from _rests(job, world)
             continue
-        if job.plan.keyed and not job.submitted:
+        if job.plan.keyed and not job.submitted and job.plan.deadline_at is None:
             yield f"list {job.number} was never accepted"
         if job.job_id is None or world.aws.tables[world.jobs_table].get(*job_key(TENANT, job.job_id).values()) is None:
             continue
@@ -293,15 +369,17 @@ def _run_complaints(job: ListJob, run_id: str, world: World, users: Users, safet
     if job.plan.webhook and status in ENDED_RUN and run_id == job.run_id:
         posted = [post for post in users.lists.posts if post["data"]["run_id"] == run_id]
         if status not in {post["data"]["status"] for post in posted}:
-            yield f"{name} is {status}, but its target was not told"
+            yield f"{name} is {status}, but nothing was posted to its target"
     if run is None:
         if run_id not in users.cancelled:
             yield f"{name} was never ingested; its status is {status}: {state.get('error_message')}"
         return
     stopped = run.get("cancelled_at") is not None
-    if (run_id, run.get("cancelled_at")) in users.wishes:
+    if (run_id, run.get("cancelled_at")) in users.continuations:
         yield f"{name} is still stopped, but a user made it continue"
-    if stopped and run_id not in users.cancelled:
+    late = job.plan.deadline_at is not None and run.get("stop_reason") == "failed"
+    early = stopped_early(state, *_limits(job)) or late
+    if stopped and run_id not in users.cancelled and not early:
         yield f"{name} was stopped, but no user requested that; it is {status}: {state.get('error_message')}"
     if run.get("ended_status") != status or not run.get("ended_at"):
         yield f"{name} is {status}, but its end in the ledger is {run.get('ended_status')}"
@@ -315,16 +393,25 @@ def _run_complaints(job: ListJob, run_id: str, world: World, users: Users, safet
     unended = sorted(task["index"] for task in tasks if task["status"] not in ENDED_CHUNK)
     if unended:
         yield f"tasks {unended} of {name} have not ended"
-    if run_id == job.run_id and sorted(task["source"] for task in tasks) != sorted(job.expected or ()):
+    if run_id == job.run_id and sorted(url_in(task["source"]) for task in tasks) != sorted(job.expected or ()):
         yield f"{name} has {len(tasks)} tasks, but {len(job.expected or ())} were submitted"
     if run_id == job.rerun and job.plan.rerun_only == "all":
         first = [] if job.run_id is None else tasks_of(table.get(job.run_id, "RUN") or run, world)
         if sorted(task["source"] for task in tasks) != sorted(task["source"] for task in first):
             yield f"{name} has {len(tasks)} tasks, but the run that it repeats has {len(first)}"
     failed = sum(task["status"] == "FAILED" for task in tasks)
-    tolerable = not tasks or 100 * failed / len(tasks) <= job.plan.tolerated_percent
+    tolerable = not is_too_many(failed, len(tasks), *_limits(job))
     if status in {"completed", "failed"} and (status == "completed") != tolerable:
         yield f"{name} is {status} with {failed} of {len(tasks)} tasks failed: {state.get('error_message')}"
+
+
+def _limits(job: ListJob) -> tuple[float, int | None]:
+    return job.plan.tolerated_percent, job.plan.tolerated_failures
+
+
+def is_item(task: Item) -> bool:
+    """Whether a task is an item of a function, and not a URL."""
+    return str(task["source"]).startswith("{")
 
 
 def tasks_of(run: Item, world: World) -> list[Item]:

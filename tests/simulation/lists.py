@@ -1,4 +1,5 @@
-"""Lists of URLs: the people who submit them over the functions of the api, the sites, and the targets of webhooks.
+"""Lists of URLs, or of items of a function: their clients, who use the functions of the api, the sites, and the targets
+of webhooks.
 
 A request to the api takes time, fails and is cut off like the work of any other service. A client with an
 Idempotency-Key repeats it until it is answered; another client never learns what became of it.
@@ -10,7 +11,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,24 +23,39 @@ from botocore.exceptions import BotoCoreError, ClientError
 from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job
 from prismline_api.dependencies import Dependencies as ApiDependencies
 from prismline_api.manifests import CONTENT_TYPES, upload_metadata
-from prismline_api.models import BatchRequest, RerunRequest, UrlsJob
+from prismline_api.models import BatchRequest, FunctionJob, RerunRequest, UrlsJob
 from prismline_api.open_jobs import add_batch, close_job
 from prismline_api.reading import find_job
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
 from prismline_api.submission import submit
-from prismline_contracts.base import derived_id
+from prismline_contracts.base import derived_id, timestamp
+from prismline_contracts.commands import TasksProcess, queue_name
+from prismline_contracts.items import OPEN_RUNS, RunItem
 from prismline_contracts.jobs import UploadItem, upload_item_key, upload_key
-from prismline_contracts.tasks import TaskItem, TaskResult, result_key
+from prismline_contracts.pools import in_pool
+from prismline_contracts.tasks import TaskItem, TaskResult, UrlParams, result_key
+from prismline_coordination import Lease
 from prismline_http.auth import Caller
 from prismline_http.problems import ProblemError
 from prismline_ledger import Ledger
-from prismline_runtime import Bucket, PermanentError, PrismlineError, Table, TransientError, Transport
+from prismline_runtime import (
+    Bucket,
+    PermanentError,
+    PrismlineError,
+    Table,
+    TransientError,
+    Transport,
+    UnavailableError,
+)
 from prismline_webhooks.retrying import Answer
-from prismline_worker.task_decisions import Attempted
-from prismline_worker.url_tasks import NoTimeError
-from tests.simulation.plan import ListPlan
+from prismline_worker.concurrency import LostSlotError, renewed
+from prismline_worker.params import read_params
+from prismline_worker.task_decisions import Attempted, NoTimeError
+from tests.simulation.functions import CODES, FUNCTION, POOL, item_of, register
+from tests.simulation.plan import FUNCTION_SERVICE, ListPlan
 from tests.simulation.scheduler import START, Process
+from tests.simulation.slots import StandInValkey
 
 if TYPE_CHECKING:
     from tests.simulation.users import Users
@@ -51,8 +69,12 @@ TARGET = "https://target.example/hook"
 FETCH_SECONDS = 0.3
 #: A site that answers only the third request.
 FLAKY_REQUESTS = 2
+#: Longest time of a request to the api, in seconds. A deletion counts on its end.
+REQUEST_SECONDS = 600.0
 #: Seconds until a client repeats a request: at first, and at most.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 2.0, 600.0
+#: Seconds between two looks at the runs that wait for the old code of a function.
+MOVE_SECONDS = 900.0
 #: Kinds of problems that a client repeats a request for: another client has to do something first.
 _TRANSIENT = frozenset({"batch-incomplete", "job-busy"})
 
@@ -119,7 +141,7 @@ class ListUsers:
     def _job(number: int, plan: ListPlan) -> ListJob:
         key = f"list-{number}" if plan.keyed else None
         job_id, run_id = (derived_id(kind, TENANT, key) if key else None for kind in ("job", "run"))
-        return ListJob(number, plan, job_id, run_id)
+        return ListJob(number, plan, job_id, run_id and in_pool(run_id, POOL if plan.pool else None))
 
     def start(self) -> None:
         """Start the actions of the plan."""
@@ -143,6 +165,12 @@ class ListUsers:
                 self._at(plan.retry_at, f"{name}-retrier", partial(self._retry, job), service="user")
         for moment in self._world.plan.queue_losses:
             self._world.scheduler.at(START + moment, self._lose_queues, "somebody deletes the queues of runs")
+        if any(job.plan.function for job in self.jobs):
+            register(self._world, CODES[0])
+            if self._world.plan.upgraded_at is not None:
+                self._world.scheduler.at(
+                    START + self._world.plan.upgraded_at, self._upgrade, "the function has new code"
+                )
 
     def run_ids(self) -> list[str]:
         """The runs of all lists that their clients know."""
@@ -155,6 +183,25 @@ class ListUsers:
     def _lose_queues(self) -> None:
         for name in [name for name in self._world.aws.queues if self._world.is_run_queue(name)]:
             self._world.aws.sqs.remove(name)
+
+    def _upgrade(self) -> None:
+        """Replace the code of the function in all workers, and register it."""
+        register(self._world, CODES[1])
+        for service in ("fetcher", FUNCTION_SERVICE):
+            self._users.deploy(service)
+        self._move_later()
+
+    def _move_later(self) -> None:
+        scheduler = self._world.scheduler
+        scheduler.at(scheduler.time + MOVE_SECONDS, self._move, "somebody looks at the runs that wait")
+
+    def _move(self) -> None:
+        """Have the runs that wait for the old code go on with the new one, like `prismline retry --code latest`."""
+        for run in self._world.aws.tables[self._world.runs_table].items():
+            waits = run["SK"] == "RUN" and run.get("code") == CODES[0] and run.get("GSI2_PK") == OPEN_RUNS
+            if waits and not run.get("cancelled_at") and not run.get("drained_at"):
+                self._users.retry(run["PK"], code=CODES[1])
+        self._move_later()
 
     # ---- requests
 
@@ -170,15 +217,17 @@ class ListUsers:
         """Let a client make a request. again: it repeats the request until it is answered."""
         answered = False
 
-        def body(_: Process) -> None:
+        def body(process: Process) -> None:
             nonlocal answered
             pause = FIRST_PAUSE_SECONDS
             while not answered:
+                if service == "api":
+                    process.deadline = self._world.scheduler.time + REQUEST_SECONDS
                 try:
                     act(self._dependencies())
                 except ProblemError as problem:
                     answered = problem.kind not in _TRANSIENT
-                except (PrismlineError, ClientError, BotoCoreError):
+                except (PrismlineError, ClientError, BotoCoreError, OSError, MemoryError):  # the api answers 500
                     answered = not again
                 else:
                     answered = True
@@ -219,7 +268,7 @@ class ListUsers:
                 stepfunctions=aws.stepfunctions,
             ),
             alerts=nothing,
-            system=nothing,
+            system=_System(world),  # type: ignore[arg-type]
             logger=world.logger,  # type: ignore[arg-type]
             limit=nothing,
             cache=nothing,
@@ -227,18 +276,35 @@ class ListUsers:
 
     def _submit(self, job: ListJob, deps: ApiDependencies) -> None:
         plan, fields = job.plan, dict[str, Any]()
-        if plan.how == "open":
+        if plan.function:
+            fields |= {"workload": FUNCTION, "pool": POOL if plan.pool else None, "source": self._source(job, deps)}
+        elif plan.how == "open":
             fields["open"] = True
         elif plan.how == "upload":
             fields["upload"] = self._upload(job, deps)
         else:
             fields |= {"urls": job.urls(), "async": plan.how == "manifest"}
+        fields.setdefault("workload", "urls")
         if plan.webhook:
             fields["webhook"] = {"url": TARGET, "secret": SECRET}
-        request = UrlsJob(workload="urls", name="list", tolerated_failure_percent=plan.tolerated_percent, **fields)
+        if plan.deadline_at is not None:
+            fields["deadline_at"] = timestamp(datetime.fromtimestamp(START + plan.deadline_at, UTC))
+        request = (FunctionJob if plan.function else UrlsJob)(
+            name="list",
+            tolerated_failure_percent=plan.tolerated_percent,
+            tolerated_failures=plan.tolerated_failures,
+            max_concurrency=plan.max_concurrency,
+            **fields,
+        )
         key = f"list-{job.number}" if plan.keyed else None
         submitted = submit(request, CALLER, key, None, deps)
         job.job_id, job.run_id, job.submitted = submitted.job.job_id, submitted.run.run_id, True
+
+    def _source(self, job: ListJob, deps: ApiDependencies) -> dict[str, Any]:
+        """The source of the items of a function."""
+        if job.plan.how == "upload":
+            return {"kind": "upload", "upload": self._upload(job, deps)}
+        return {"kind": "inline", "items": [item_of(url) for url in job.urls()]}
 
     @staticmethod
     def _upload(job: ListJob, deps: ApiDependencies) -> str:
@@ -302,10 +368,25 @@ class ListUsers:
     def _delete(self, job: ListJob, deps: ApiDependencies) -> None:
         job_id = self._known(job)
         job.deleted = True
-        for run_id in (job.run_id, job.rerun, derived_id("rerun", TENANT, job_id, "rerun")):
+        for run_id in (job.run_id, job.rerun, self._rerun_id(job, job_id)):
             if run_id is not None:
                 self._users.cancelled.setdefault(run_id, "unknown")
         delete_job(CALLER, job_id, deps)
+
+    @staticmethod
+    def _rerun_id(job: ListJob, job_id: str) -> str:
+        return in_pool(derived_id("rerun", TENANT, job_id, "rerun"), POOL if job.plan.pool else None)
+
+
+class _System:
+    """The queues of the account, for the api's check of a pool."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def queue(self, name: str) -> Any:
+        """A queue by its short name. None if there is none."""
+        return self._world.aws.queues.get(queue_name(self._world.aws.environment, name))
 
 
 class _Signer:
@@ -326,10 +407,21 @@ class Sites:
     def __init__(self, world: World) -> None:
         self._world = world
         self.requests: Counter[str] = Counter()
+        #: Requests that are being answered, by run.
+        self._open: Counter[str] = Counter()
+        self.leases = StandInValkey(world).leases()
 
-    def fetch(self, url: str) -> bytes:
-        """The page. Raises the errors of the worker's fetcher."""
-        self._world.scheduler.wait(FETCH_SECONDS)
+    def fetch(self, url: str, run_id: str, limit: int | None) -> bytes:
+        """The page. Raises the errors of the worker's fetcher. limit: most requests of the run at a time."""
+        self._open[run_id] += 1
+        try:
+            if limit is not None and self._open[run_id] > limit:
+                self._world.found(
+                    "no more at a time", f"{self._open[run_id]} requests of a run, which may have {limit}"
+                )
+            self._world.scheduler.wait(FETCH_SECONDS)
+        finally:
+            self._open[run_id] -= 1
         self.requests[url] += 1
         kind = urlsplit(url).path.split("/")[1]
         if kind == "gone":
@@ -342,7 +434,6 @@ class Sites:
 class StandInUrls:
     """Replaces `UrlTasks`: fetches the URLs of a message one after the other, and stores their pages."""
 
-    name = "urls"
     #: The sites of the world.
     sites: Sites
 
@@ -354,20 +445,37 @@ class StandInUrls:
         """Make the stand-in with the worker's dependencies."""
         return cls(deps)
 
+    def terms(self, command: TasksProcess, _run: RunItem) -> UrlParams:
+        """The parameters of the run."""
+        return read_params(UrlParams, command.params)
+
     def work(self, tasks: Sequence[TaskItem], work: Any) -> dict[str, float | None]:
-        """The answer of `UrlTasks.work` without limits: every task is begun."""
-        started = work.begin(list(tasks))
-        for task in started:
-            work.record([self._attempt(task, work)])
+        """The answer of `UrlTasks.work`. With `max_concurrency`, one slot of the run serves all tasks in turn."""
+        limit, leases, held = work.command.max_concurrency, self.sites.leases, list[Lease]()
+        if limit is not None:
+            try:
+                held = leases.take(f"run:{tasks[0].run_id}", limit)
+            except UnavailableError as error:
+                work.waits(str(error))
+            if not held:
+                return dict.fromkeys(task.task_id for task in tasks)
+        for task in work.begin(list(tasks)):
+            held = renewed(leases, held)
+            work.record([self._attempt(task, work, held)])
+        with suppress(UnavailableError):
+            leases.release(held)
         return {}
 
-    def _attempt(self, task: TaskItem, work: Any) -> Attempted:
+    def _attempt(self, task: TaskItem, work: Any, held: list[Lease]) -> Attempted:
         scheduler = self.sites._world.scheduler  # noqa: SLF001  both are parts of the world
         began = scheduler.time
         try:
             if scheduler.time - START >= work.deadline:
                 raise NoTimeError("There was no time left to fetch it.", retry_after=0)
-            body = self.sites.fetch(task.source)
+            limit = work.command.max_concurrency
+            if limit is not None and not any(self.sites.leases.valid(lease) for lease in held):
+                raise LostSlotError("The lease of the run was lost.")
+            body = self.sites.fetch(task.source, task.run_id, limit)
             key = result_key(task.run_id, task.task_id)
             self._deps.open_bucket(work.command.bucket).write(key, body)
             digest = hashlib.sha256(body).hexdigest()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from prismline_cli.recovering import load_operation
-from prismline_cli.runs import load_run
-from prismline_contracts.commands import dead_letter_queue_name
+from prismline_contracts.commands import Queue, dead_letter_queue_name
+from prismline_contracts.delivery import LIMITS
+from prismline_dlq_consumer.decisions import LONGEST_DELAY_SECONDS, LetterPatience
+from prismline_dlq_consumer.sweep_decisions import SweepLimits
+from prismline_ledger import Patience
+from prismline_splitter.deletion import PATIENCE_SECONDS, SECOND_PASS_SECONDS
+from tests.run_view import load_run
 from tests.simulation.list_promises import list_complaints
-from tests.simulation.plan import DAY, LIST_SERVICES, SERVICES
+from tests.simulation.plan import LIST_SERVICES, SERVICES, Plan
 from tests.simulation.processes import declared_services
-from tests.simulation.safety import index_of, unfitted
+from tests.simulation.safety import index_of, stopped_early, unfitted
 from tests.simulation.workloads import read_output
 
 if TYPE_CHECKING:
@@ -20,8 +25,41 @@ if TYPE_CHECKING:
     from tests.simulation.users import Submission, Users
     from tests.simulation.world import World
 
-#: Virtual seconds after the last fault within which everything has to have ended.
-PATIENCE = 1.5 * DAY
+_SWEEPS, _WORKERS = SweepLimits(), Patience()
+#: The longest waits that docs/reference/limits.md has for what happens in a plan, in seconds. They add up.
+WAITS: Mapping[str, float] = {
+    # A recovery is sent back, a run is split again, and once more after twice the time. Then a worker that is presumed
+    # dead has had its time, a letter is judged again, and the sweeper looks at the run.
+    "each": LONGEST_DELAY_SECONDS
+    + 3 * _SWEEPS.split_seconds
+    + _WORKERS.lease_seconds
+    + LONGEST_DELAY_SECONDS
+    + _SWEEPS.check_seconds,
+    # The message of a function that has died is hidden.
+    "functions": float(LIMITS[Queue.CHUNKS].visibility_seconds),
+    # A message that is lost is missed only after a day, if its queue has others.
+    "messages are lost": _SWEEPS.backlog_seconds,
+    # A deletion that cannot end a run goes on after an hour, and is repeated.
+    "deletions": PATIENCE_SECONDS + SECOND_PASS_SECONDS,
+    # A request to cancel a run that is deleted meanwhile is sent back until it is given up.
+    "cancelled and deleted": LetterPatience().message_seconds,
+}
+
+
+def waits_of(plan: Plan) -> tuple[str, ...]:
+    """The entries of :data:`WAITS` that a plan may have."""
+    found = {
+        "functions": plan.functions,
+        "messages are lost": plan.loses_messages,
+        "deletions": any(each.delete_at is not None for each in plan.lists),
+        "cancelled and deleted": any(None not in {each.delete_at, each.cancel_at} for each in plan.lists),
+    }
+    return ("each", *(name for name, there in found.items() if there))
+
+
+def longest_rest(plan: Plan) -> float:
+    """Virtual seconds after the last fault within which everything has to have ended."""
+    return plan.patience if plan.patience is not None else sum(WAITS[name] for name in waits_of(plan))
 
 
 @cache
@@ -81,10 +119,11 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
     stopped = run.get("cancelled_at") is not None
     if run_id in safety.went_on and status == "cancelled" and not stopped:
         yield f"{name} was made to continue and is still {status}"
-    if (run_id, run.get("cancelled_at")) in users.wishes:
+    if (run_id, run.get("cancelled_at")) in users.continuations:
         yield f"{name} is still stopped, but a user made it continue"
     meddled = run_id in users.meddled
-    if stopped and run_id not in users.cancelled and not submission.plan.invalid and not meddled:
+    early = stopped_early(state, submission.plan.tolerated_percent)
+    if stopped and run_id not in users.cancelled and not submission.plan.invalid and not meddled and not early:
         yield f"{name} was stopped, but no user requested that; it is {status}: {state.get('error_message')}"
     if run.get("ended_status") != status or not run.get("ended_at"):
         yield f"{name} is {status}, but its end in the ledger is {run.get('ended_status')}"
@@ -109,11 +148,11 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             continue
         if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
             yield f"{sort[6:]} of {name} is {chunk['status']}"
-        said = (sort[6:], chunk["status"]) in safety.endings[run_id]
+        published = (sort[6:], chunk["status"]) in safety.endings[run_id]
         # after its worker died, a chunk's message repeats its end; if the message is lost, a sweeper repeats only its
         # own ends
-        heard = said or (world.plan.loses_messages and safety.ended_by.get((run_id, sort[6:])) != "sweeper")
-        if chunk["status"] in {"COMPLETED", "FAILED"} and not heard:
+        announced = published or (world.plan.loses_messages and safety.ended_by.get((run_id, sort[6:])) != "sweeper")
+        if chunk["status"] in {"COMPLETED", "FAILED"} and not announced:
             yield f"{sort[6:]} of {name} is {chunk['status']}, but that was not announced"
         if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
             kept = any(run_id in body and sort[6:] in body for body in archive)

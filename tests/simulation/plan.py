@@ -29,6 +29,8 @@ LATENCY_PROFILES = (
 
 #: The dependencies that can be down: a table, a service, the model on the GPU.
 DEPENDENCIES = ("ledger", "workflow-state", "s3", "sqs", "events", "stepfunctions", "ec2", "model")
+#: The dependency of lists with `max_concurrency`. It is not one of DEPENDENCIES, so that their draws stay the same.
+VALKEY = "valkey"
 #: Possible durations of an outage, in seconds.
 OUTAGES = (30.0, 150.0, 20 * MINUTE, 3 * HOUR, DAY)
 #: The kinds of faults of one call.
@@ -49,12 +51,16 @@ LOSABLE = ("chunks", "chunks-dlq", "refits", "refits-dlq", "status", "status-dlq
 SERVICES = ("splitter", "worker", "slow-lane", "status", "dlq-consumer", "recovery", "sweeper")
 #: The services that run only if somebody submits lists of URLs.
 LIST_SERVICES = ("fetcher", "exporter", "webhooks")
+#: The workers of a pool.
+FUNCTION_SERVICE = "pool-lab"
 #: The services that faults may strike in such a schedule. The api is one of them: its requests are cut off.
 STRUCK_BY_LISTS = ("api", "splitter", "fetcher", "status", "dlq-consumer", "recovery", "sweeper", "exporter")
 #: Queues of lists whose messages may be lost, because the sweeper sends the tasks again.
 LOSABLE_TASKS = ("tasks", "tasks-dlq")
 #: Every fourth seed has lists. No draw decides that, so that the other seeds mean what they meant without lists.
 LISTS_EVERY, LISTS_LAST = 4, 3
+#: Every second one of them also has functions, for the same reason.
+FUNCTIONS_EVERY = 2 * LISTS_EVERY
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,9 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class ListPlan:
-    """One list of URLs that somebody submits to the api. Times are seconds after the beginning."""
+    """One list that somebody submits to the api: of URLs, or of items of a function. Times are seconds after the
+    beginning.
+    """
 
     at: float = 0.0
     #: `inline`: the api writes the tasks; `manifest`: the splitter takes them from the request; `upload`: from an
@@ -112,6 +120,10 @@ class ListPlan:
     how: str = "inline"
     #: Tasks of the list, or of each batch.
     tasks: int = 2
+    #: Whether the tasks are items of a function, and whether they belong to a pool. Such a list is a `manifest` or an
+    #: `upload`.
+    function: bool = False
+    pool: bool = False
     #: Indices of URLs that no site has, and of URLs whose site answers only the third request.
     gone: tuple[int, ...] = ()
     flaky: tuple[int, ...] = ()
@@ -132,12 +144,18 @@ class ListPlan:
     #: Whether the job has a target for its webhook.
     webhook: bool = False
     tolerated_percent: float = 0.0
+    tolerated_failures: int | None = None
+    #: Most tasks at a time, which Valkey counts.
+    max_concurrency: int | None = None
+    #: When the run is failed if it has not ended.
+    deadline_at: float | None = None
 
     @property
     def moments(self) -> tuple[float, ...]:
         """The moments of all actions."""
         chosen = (self.close_at, self.cancel_at, self.go_on_at, self.export_at, self.rerun_at, self.retry_at)
-        return (self.at, *self.batches, *(each for each in (*chosen, self.delete_at) if each is not None))
+        ends = (self.delete_at, self.deadline_at)
+        return (self.at, *self.batches, *(each for each in (*chosen, *ends) if each is not None))
 
 
 @dataclass(frozen=True)
@@ -148,6 +166,8 @@ class Plan:
     lists: tuple[ListPlan, ...] = ()
     fetchers: int = 1
     exporters: int = 1
+    #: When the function has new code.
+    upgraded_at: float | None = None
     #: Moments at which the queues of all runs are deleted, with their messages.
     queue_losses: tuple[float, ...] = ()
     #: Seconds for which a read of DynamoDB that is not consistent misses a write.
@@ -223,6 +243,7 @@ class Plan:
         moments += [run.at for run in self.runs]
         moments += [moment for each in self.lists for moment in each.moments]
         moments += [*self.queue_losses]
+        moments += [self.upgraded_at] if self.upgraded_at is not None else []
         moments += [*self.recoveries, *self.redrives]
         return max(moments)
 
@@ -230,6 +251,12 @@ class Plan:
     def loses_messages(self) -> bool:
         """Whether unacknowledged messages may be lost, or moved by a person without an archived record."""
         return bool(self.purges or self.redrives or self.queue_losses) or self.retention is not None
+
+    @property
+    def troubled(self) -> bool:
+        """Whether anything but the users can delay what happens."""
+        events = self.dropped or self.doubled or self.late or self.repeated
+        return bool(self.most_faults or self.outages or self.pauses or self.deploys or self.network or events)
 
     def with_faults(self, rate: float, most: int, seconds: float) -> Plan:
         """This plan with at least so many faults, for at least so long, of its own kinds if it has any."""
@@ -288,8 +315,12 @@ def draw_plan(choices: Choices, focus: str | None = None) -> Plan:
     focused, _ = FOCUSES[focus or list(FOCUSES)[drawn]]
     listing = _Drawing(choices.stream("lists"))
     has_lists = (choices.seed or 0) % LISTS_EVERY == LISTS_LAST
-    if focused is _lists or (focus is None and listing.stream.decided(has_lists)):
-        return _lists(listing, plan)
+    if focused in (_lists, _functions) or (focus is None and listing.stream.decided(has_lists)):
+        plan = _limits(_Drawing(choices.stream("limits")), _lists(listing, plan))
+        has_functions = (choices.seed or 0) % FUNCTIONS_EVERY == FUNCTIONS_EVERY - 1
+        if focused is _functions or listing.stream.decided(has_functions):
+            return _functions(_Drawing(choices.stream("functions")), plan)
+        return plan
     plan = focused(draw, plan)
     return replace(plan, runs=tuple(_second_thoughts(_Drawing(choices.stream("thoughts")), run) for run in plan.runs))
 
@@ -535,6 +566,50 @@ def _lists(draw: _Drawing, plan: Plan) -> Plan:
     )
 
 
+def _limits(draw: _Drawing, plan: Plan) -> Plan:
+    """Some lists have `max_concurrency`, while Valkey may be down, and some have a deadline."""
+    lists = tuple(
+        replace(
+            each,
+            max_concurrency=1 + draw.one_of((2, 1)) if draw.rarely(0.25) else None,
+            deadline_at=each.at + 5.0 + draw.moment() if draw.rarely(0.1) else None,
+        )
+        for each in plan.lists
+    )
+    if any(each.max_concurrency for each in lists) and draw.rarely(0.5):
+        outage = Outage(VALKEY, draw.moment(), draw.any_of(OUTAGES[:-1]))
+        plan = replace(plan, outages=(*plan.outages, outage))
+    return replace(plan, lists=lists)
+
+
+def _functions(draw: _Drawing, plan: Plan) -> Plan:
+    """Some lists are items of a function, in a pool or not, whose code is replaced. Some tolerate a few failures."""
+    lists = tuple(_list_of_function(draw, each) if draw.rarely(0.8) else each for each in plan.lists)
+    upgraded = any(each.function for each in lists) and draw.rarely(0.4)
+    return replace(
+        plan,
+        lists=lists,
+        upgraded_at=draw.moment() if upgraded else None,
+        struck=(draw.any_of((FUNCTION_SERVICE, "fetcher", "recovery", "sweeper")),)
+        if draw.rarely(0.3)
+        else plan.struck,
+    )
+
+
+def _list_of_function(draw: _Drawing, each: ListPlan) -> ListPlan:
+    if each.how == "open":
+        n = each.tasks * max(1, len(each.batches))
+        each = replace(each, tasks=n, batches=(), close_at=None)
+    return replace(
+        each,
+        how=("manifest", "upload")[draw.one_of((1, 1))],
+        function=True,
+        pool=draw.rarely(0.6),
+        max_concurrency=None,
+        tolerated_failures=draw.one_of((1, 1)) if draw.rarely(0.3) else None,
+    )
+
+
 def _list(draw: _Drawing, *, first: bool) -> ListPlan:
     how = ("inline", "manifest", "upload", "open")[draw.one_of((3, 3, 2, 3))]
     at, n = 0.0 if first else draw.moment(), draw.any_of((1, 2, 3, 5, 9))
@@ -582,4 +657,5 @@ FOCUSES: dict[str, tuple[Callable[[_Drawing, Plan], Plan], float]] = {
     "day": (_day, 0.05),
     "away": (_away, 2.0),
     "lists": (_lists, 0.0),  # LISTS_EVERY says which seeds have it
+    "functions": (_functions, 0.0),
 }

@@ -1,4 +1,4 @@
-"""The services' processes: receive, call the handler, delete; like Lambda's event source mapping or like the runtime.
+"""The services' processes: functions with an event source mapping, or processes with the runtime's consumers.
 
 A process that crashes loses its memory. Its messages come back when their visibility timeout ends, and the process
 starts again after a while.
@@ -7,33 +7,40 @@ starts again after a while.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from prismline_contracts.commands import polled_queues
+from prismline_contracts.commands import dead_letter_queue_name, polled_queues
+from prismline_contracts.pools import pool_queue
+from prismline_ledger import Ledger
+from prismline_localstack.registry import POOL_HANDLER
+from prismline_runtime import consumer as runtime
 from prismline_runtime.consumer import lambda_record, unfinished
+from prismline_runtime.settings import ConsumerSettings
+from prismline_worker import run_queues
+from tests.simulation.functions import POOL
 from tests.simulation.scheduler import Process
+from tests.simulation.virtual import VirtualLock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 ROOT = Path(__file__).parents[2]
 
-#: Seconds for which the runtime's consumer hides a message; it renews that after half of them.
-VISIBILITY_SECONDS = 60
-#: Longest invocation in seconds.
-INVOCATION_SECONDS = 900.0
 #: Seconds until a process that crashed runs again.
 RESTART_SECONDS = (1.0, 10.0, 90.0)
 #: Seconds between two receives while the queue cannot be reached. The pauses grow, because the receives of an
 #: hour change nothing and cost as much processor time as a run.
 RECEIVE_PAUSES = (20.0, 20.0, 60.0, 180.0, 600.0)
+
+#: Most batches of a queue that a process works on at a time. More show no other interleaving of two of them.
+MOST_PARALLEL = 2
 
 Handler = Callable[[dict[str, Any], Any], Any]
 
@@ -47,8 +54,10 @@ class Service:
     handler: str
     queues: tuple[str, ...]
     batch_size: int
+    #: Batches of each queue that a process works on at a time.
+    parallel: int
     #: Whether it also polls the queues of single runs.
-    more_queues: bool = False
+    more_queues: bool
 
     @property
     def package(self) -> str:
@@ -68,7 +77,8 @@ def declared_services() -> Mapping[str, Service]:
                     table["handler"],
                     tuple(polled_queues(table["queues"])),
                     table.get("batch_size", 10),
-                    more_queues="more_queues" in table,
+                    min(table.get("parallel", 1), MOST_PARALLEL),
+                    "more_queues" in table,
                 )
     return found
 
@@ -85,6 +95,95 @@ class Context:
         return max(0, round((self._deadline - self._world.scheduler.time) * 1000))
 
 
+class Wait:
+    """One thread's wait for messages. Everything that makes a message visible calls `look`."""
+
+    def __init__(self, world: World, process: Process, queues: Sequence[Any], *, run_queues: bool = False) -> None:
+        self._world, self._scheduler, self.process = world, world.scheduler, process
+        self._names, self._run_queues = {queue.name for queue in queues}, run_queues
+        #: When the thread looks again, while it waits.
+        self.looks_at: float | None = None
+
+    def visible(self, queues: Callable[[], Sequence[Any]], most: float = float("inf")) -> list[Any]:
+        """Wait for a visible message in one of `queues`, at most some seconds. Returns the queues that have one."""
+        scheduler, next_visible = self._scheduler, self._world.next_visible
+        end = scheduler.time + most
+        while True:
+            due, earliest = [], end
+            for queue in queues():
+                if queue.messages and (moment := next_visible(queue)) is not None:
+                    if moment <= scheduler.time:
+                        due.append(queue)
+                    earliest = min(earliest, moment)
+            if due or end <= scheduler.time:
+                self.looks_at = None
+                return due
+            self.looks_at = float("inf")
+            self._wake_at(earliest)
+            scheduler.park(self.process)
+
+    def look(self, queue: Any) -> None:
+        """If the thread waits for a message, wake it when there is one in `queue`."""
+        if self.looks_at is None or not queue.messages:
+            return
+        polled = queue.name in self._names or (self._run_queues and self._world.is_run_queue(queue.name))
+        if polled and (moment := self._world.next_visible(queue)) is not None:
+            self._wake_at(moment)
+
+    def _wake_at(self, moment: float) -> None:
+        moment = max(moment, self._scheduler.time)
+        if self.looks_at is not None and self.process.running and moment < self.looks_at:
+            self.looks_at = moment
+            self._scheduler.wake_at(self.process, moment)
+
+
+class LongPolls:
+    """The SQS client of one of the runtime's consumers.
+
+    A receive that would return nothing is no call: its thread waits until there is a message. While SQS cannot be
+    reached, the thread receives more and more seldom.
+    """
+
+    def __init__(self, world: World, wait: Wait, queue: Any, *, several: bool) -> None:
+        self._world, self._wait, self._own, self._several = world, wait, queue, several
+        self._failures = 0
+
+    def receive_message(self, *, QueueUrl: str, WaitTimeSeconds: int, **parameters: Any) -> Any:  # noqa: N803
+        """Receive once there is a message in the queue. Return no messages once there is one in another queue."""
+        queue = self._world.aws.queues.get(QueueUrl.rpartition("/")[2])
+        if queue is not None and not self._has_message(queue, WaitTimeSeconds):
+            return {}
+        try:
+            answer = self._world.aws.sqs.receive_message(QueueUrl=QueueUrl, **parameters)
+        except (ClientError, BotoCoreError):
+            if queue is not None:
+                self._world.scheduler.wait(RECEIVE_PAUSES[min(self._failures, len(RECEIVE_PAUSES) - 1)])
+                self._failures += 1
+            raise
+        self._failures = 0
+        if messages := answer.get("Messages"):
+            self._world.faults.repeat(queue, messages)
+        return answer
+
+    def _has_message(self, queue: Any, seconds: int) -> bool:
+        only, wait = (lambda: [queue]), self._wait.visible
+        if not self._several:
+            return bool(wait(only))
+        if wait(only, 0):
+            return True
+        if seconds == 0:
+            return False
+        if wait(self._queues, 0):  # the consumer polls another queue next, or will soon know it
+            return bool(wait(only, seconds))
+        return queue in wait(self._queues)
+
+    def _queues(self) -> list[Any]:
+        return [self._own, *self._world.run_queues()]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world.aws.sqs, name)
+
+
 class Consumer:
     """One process of a service."""
 
@@ -95,18 +194,14 @@ class Consumer:
         self.name = name
         self.process: Process | None = None
         self.queues = [world.queue(queue) for queue in service.queues]
-        #: Receipt handles of the messages in work, and the URL of their queue.
-        self._in_flight: list[str] = []
-        self._url = ""
-        self._invocation = 0
-        #: When the process receives again, while it waits for a message.
-        self.looks_at: float | None = None
+        #: What its threads wait for.
+        self.waits: list[Wait] = []
+        #: The runtime's consumers in it. A function has none.
+        self._consumers: list[runtime.Consumer] = []
+        self._handler: Handler | None = None
         #: The process does not start before this moment.
         self._paused_until = float("-inf")
-        #: When the renewal thread extends the visibility timeout of the messages in work.
-        self.renews_at: float | None = None
         self._restarts = world.choices.stream(f"{name}/restart")
-        self._polls_run_queues = service.more_queues
         #: Whether it behaves like a Lambda function. No function polls queues that no template declares.
         self._is_function = world.plan.functions and not service.more_queues
 
@@ -114,20 +209,28 @@ class Consumer:
 
     def start(self, at: float | None = None) -> None:
         """Start the process."""
-        self._in_flight, self.renews_at = [], None
-        self._invocation += 1
-        self.looks_at = None
-        self.process = self._scheduler.spawn(self.name, self.service.name, self._serve, at=at, ended=self._ended)
+        self._handler, self.waits, self._consumers = None, [], []
+        serve = self._serve_events if self._is_function else self._serve
+        self.process = self._scheduler.spawn(self.name, self.service.name, serve, at=at, ended=self._ended)
         self._world.processes.append(self.process)
 
     def stop(self, *, release: bool) -> None:
-        """Kill the process. With `release` its messages become visible at once, as after SIGTERM."""
-        if self.process is None or not self.process.running:
+        """Kill the process. With `release` it first makes its messages visible, as after SIGTERM without a grace."""
+        process = self.process
+        if process is None or not process.running:
             return
-        if release and self._in_flight:
-            self._set_visibility(0)
         self._world.trace.note(self._scheduler.time, self.name, "KILLED" + (" (deploy)" if release else ""))
-        self._scheduler.kill(self.process)
+        if release and self._consumers and process.life.frozen_by is None:
+            self._scheduler.spawn_thread(process, "shutdown", self._shut_down)
+        else:
+            self._scheduler.kill(process)
+
+    def _shut_down(self, process: Process) -> None:
+        for consumer in self._consumers:
+            consumer.stop()
+        for consumer in self._consumers:
+            consumer.release()
+        self._scheduler.kill(process)
 
     def pause(self, seconds: float) -> None:
         """Let no process run for a while."""
@@ -141,17 +244,59 @@ class Consumer:
             self._world.trace.note(self._scheduler.time, self.name, f"starts again in {seconds:g} s")
             self.start(max(self._scheduler.time + seconds, self._paused_until))
 
-    # ---- work
+    def _call(self, event: dict[str, Any], context: Any) -> Any:
+        """The handler of the process, made for its first message."""
+        queue = event["Records"][0]["eventSourceARN"].rpartition(":")[2]
+        self._world.handled[self.service.handler.replace(":", "."), queue] += 1
+        if self._handler is None:
+            self._handler = self._world.new_handler(self.service.handler)
+        return self._handler(event, context)
+
+    # ---- the runtime's consumers, as `prismline-runtime` starts them
 
     def _serve(self, process: Process) -> None:
-        handler: Handler | None = None
+        world, service = self._world, self.service
+        more_queues = None
+        if service.more_queues:
+            dynamodb: Any = world.aws.dynamodb
+            more_queues = run_queues.RunQueues(Ledger(dynamodb, world.runs_table), clock=world.seconds)
+        turns = runtime.polled_in_turns(
+            [queue.name for queue in self.queues],
+            batch_size=service.batch_size,
+            parallel=service.parallel,
+            more_queues=more_queues,
+        )
+        of_threads = []
+        for of_turn in turns:
+            turn = VirtualLock()
+            of_threads += [partial(self._consume, polled, turn) for polled in of_turn]
+        for number, consume in enumerate(of_threads[1:], 2):
+            self._scheduler.spawn_thread(process, str(number), consume)
+        of_threads[0](process)
+
+    def _consume(self, polled: runtime.Polled, turn: Any, thread: Process) -> None:
+        queue, several = self._world.aws.queues[polled.queue_name], polled.more_queues is not None
+        wait = Wait(self._world, thread, [queue], run_queues=several)
+        self.waits.append(wait)
+        sqs: Any = LongPolls(self._world, wait, queue, several=several)
+        settings: Any = self._world.settings_of(ConsumerSettings)
+        logger: Any = self._world.logger
+        consumer = runtime.Consumer(
+            sqs=sqs, polled=polled, handler=self._call, settings=settings, logger=logger, turn=turn
+        )
+        self._consumers.append(consumer)
+        consumer.run()
+
+    # ---- Lambda's event source mapping
+
+    def _serve_events(self, process: Process) -> None:
+        wait = Wait(self._world, process, self.queues)
+        self.waits.append(wait)
         receives = self._scheduler.choices.stream(f"{self.name}/receive")
-        hidden: dict[str, Any] = {} if self._is_function else {"VisibilityTimeout": VISIBILITY_SECONDS}
         failures = 0
         while True:
-            due = self._await_message(process)
+            due = wait.visible(lambda: self.queues)
             queue = due[receives.below(len(due))] if len(due) > 1 else due[0]
-            self._url = queue.url
             process.deadline = float("inf")
             try:
                 answer = self._world.aws.sqs.receive_message(
@@ -159,7 +304,6 @@ class Consumer:
                     MaxNumberOfMessages=self.service.batch_size,
                     MessageSystemAttributeNames=["All"],
                     MessageAttributeNames=["All"],
-                    **hidden,
                 )
             except (ClientError, BotoCoreError):
                 self._scheduler.wait(RECEIVE_PAUSES[min(failures, len(RECEIVE_PAUSES) - 1)])
@@ -168,95 +312,31 @@ class Consumer:
             failures = 0
             if messages := answer.get("Messages"):
                 self._world.faults.repeat(queue, messages)
-                handler = handler or self._world.new_handler(self.service.handler)
-                self._invoke(process, handler, queue, messages)
+                self._invoke(process, queue, messages)
 
-    def _await_message(self, process: Process) -> list[Any]:
-        """Wait until a queue has a visible message. Return the queues that have one."""
-        scheduler, next_visible = self._scheduler, self._world.next_visible
-        while True:
-            due, earliest = [], float("inf")
-            for queue in (*self.queues, *self._world.run_queues()) if self._polls_run_queues else self.queues:
-                if queue.messages and (moment := next_visible(queue)) is not None:
-                    if moment <= scheduler.time:
-                        due.append(queue)
-                    earliest = min(earliest, moment)
-            if due:
-                self.looks_at = None
-                return due
-            self.looks_at = float("inf")
-            self._wake_at(earliest)
-            scheduler.park(process)
-
-    def look(self, queue: Any) -> None:
-        """If the process waits for a message, wake it when there is one in `queue`."""
-        if self.looks_at is not None and queue.messages and (moment := self._world.next_visible(queue)) is not None:
-            self._wake_at(moment)
-
-    def _wake_at(self, moment: float) -> None:
-        if self.looks_at is None or self.process is None or not self.process.running:
-            return
-        moment = max(moment, self._scheduler.time)
-        if moment < self.looks_at:
-            self.looks_at = moment
-            self._scheduler.wake_at(self.process, moment)
-
-    def _invoke(self, process: Process, handler: Handler, queue: Any, messages: list[Mapping[str, Any]]) -> None:
-        scheduler, functions = self._scheduler, self._is_function
-        self._in_flight = [message["ReceiptHandle"] for message in messages]
-        self._invocation += 1
-        seconds = self._world.timeout(queue) if functions else INVOCATION_SECONDS
-        if functions:
-            process.deadline = scheduler.time + seconds
-        else:
-            self._keep_hidden(self._invocation)
-        context = Context(self._world, scheduler.time + seconds)
+    def _invoke(self, process: Process, queue: Any, messages: list[Mapping[str, Any]]) -> None:
+        process.deadline = self._scheduler.time + self._world.timeout(queue)
         received = {message["MessageId"] for message in messages}
         try:
             records = [lambda_record(message, queue.arn) for message in messages]  # type: ignore[arg-type]
-            answer = handler({"Records": records}, context)
+            answer = self._call({"Records": records}, Context(self._world, process.deadline))
             failed = unfinished(answer, received)
-        except Exception as error:  # like the consumer: all of them come back
+        except Exception as error:  # like Lambda: all of them come back
             self._world.unexpected(f"{self.name}: the handler raised {error!r}")
             failed = received
-        self._invocation += 1
         done = [message["ReceiptHandle"] for message in messages if message["MessageId"] not in failed]
-        self._in_flight, self.renews_at = [], None
         if done:
             entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(done)]
-            try:
+            with suppress(ClientError, BotoCoreError):
                 self._world.aws.sqs.delete_message_batch(QueueUrl=queue.url, Entries=entries)
-            except (ClientError, BotoCoreError):
-                return
 
-    def _keep_hidden(self, invocation: int) -> None:
-        """The renewal thread: renews after half of the visibility timeout, until the invocation ends or is frozen."""
 
-        def renew() -> None:
-            process = self.process
-            if self._invocation != invocation or process is None or not process.running:
-                return
-            if not process.frozen and not self._world.is_down("sqs"):
-                self._set_visibility(VISIBILITY_SECONDS)
-            later()
-
-        def later() -> None:
-            self.renews_at = self._scheduler.time + VISIBILITY_SECONDS / 2
-            self._scheduler.at(self.renews_at, renew, "")
-
-        later()
-
-    def _set_visibility(self, seconds: int) -> None:
-        entries = [
-            {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
-            for n, handle in enumerate(self._in_flight)
-        ]
-        current, self._scheduler.current = self._scheduler.current, None
-        try:
-            with suppress(ClientError):  # the queue of a run may be gone
-                self._world.aws.sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
-        finally:
-            self._scheduler.current = current
+def with_pool(services: Mapping[str, Service]) -> Mapping[str, Service]:
+    """The workers of the pool, and the dead-letter consumer, which also takes its dead letters."""
+    queue, fetcher, consumer = pool_queue(POOL), services["fetcher"], services["dlq-consumer"]
+    workers = replace(fetcher, name=queue, handler=POOL_HANDLER, queues=(queue,), more_queues=False)
+    dead_letters = replace(consumer, queues=(*consumer.queues, dead_letter_queue_name(queue)))
+    return {queue: workers, consumer.name: dead_letters}
 
 
 def consumers(world: World) -> Iterator[Consumer]:
@@ -273,7 +353,11 @@ def consumers(world: World) -> Iterator[Consumer]:
     }
     if plan.lists:
         counts |= {"fetcher": plan.fetchers, "exporter": plan.exporters, "webhooks": 1}
+    services = dict(declared_services())
+    if any(each.pool for each in plan.lists):
+        services |= with_pool(services)
+        counts[pool_queue(POOL)] = plan.fetchers
     for name, count in counts.items():
-        service = declared_services()[name]
+        service = services[name]
         for number in range(1, count + 1):
             yield Consumer(world, service, name if count == 1 else f"{name}-{number}")

@@ -37,7 +37,7 @@ from prismline_contracts import base, decomposition
 from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import dynamodb, errors, routing, telemetry
 from prismline_splitter.workloads import spectra
-from prismline_worker import chunk_file, decompose, inputs, located, output, workload
+from prismline_worker import chunk_file, decompose, inputs, output, physical_columns, workload
 from tests.simulation.aws.dynamodb import Shown, Version
 
 #: Most cached results of a function. When there are more, the cache is cleared.
@@ -454,7 +454,7 @@ STAND_INS: dict[int, Any] = {
     id(output.patch): remembering(output.patch, lambda table, rows, refit: (id(table), *rows, content_of(refit))),
     id(output.to_parquet): remembering(output.to_parquet, content_of),
     id(decomposition.arrow_schema): remembering(decomposition.arrow_schema, lambda *about: tuple(map(id, about))),
-    id(located.located): remembering(located.located, _place_of),
+    id(physical_columns.with_physical_columns): remembering(physical_columns.with_physical_columns, _place_of),
     id(spectra.write_npz): write_npz,
     id(errors.aws_errors): AwsErrors,
     id(telemetry.log_keys): lambda _logger, **_keys: _NOTHING,  # the trace does not show keys

@@ -137,10 +137,20 @@ class Safety:
             self._wrong("unfitted rows fall only", f"{name}: from {unfitted(before or {})} to {unfitted(after)}")
         if before is not None:
             self.attempts(name, before, after, forgotten=("first_started_at",))
+            if after.get("resends", 0) > before.get("resends", 0):
+                self._resent(run_id, name, after)
         if now == "FAILED" and was != "FAILED":
             self._failed(run_id, name, before or {}, after)
         if now == "COMPLETED":
             self._output(run_id, name, after)
+
+    def _resent(self, run_id: str, name: str, chunk: Item) -> None:
+        """The sweeper sends a chunk again whose message may be hidden. If there is none, it was never sent, or lost."""
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
+        if self._world.plan.loses_messages or run.get("resumed_at") or run_id in self.went_on or chunk.get("recovery"):
+            return
+        if not self._messages_of(run_id, chunk["SK"].removeprefix("CHUNK#")):
+            self._wrong("nothing is lost", f"the sweeper sent {name} again, which had no message, though none was lost")
 
     def attempts(self, name: str, before: Item, after: Item, *, forgotten: tuple[str, ...]) -> None:
         """An attempt is counted when it begins, an interruption when it ends; a recovery starts the counts again.
@@ -278,7 +288,7 @@ class Safety:
         if drained and not after.get("latched_at"):
             self._wrong("drained when all have ended", f"{name} is drained and not latched")
         if was.get("cancelled_at") and not after.get("cancelled_at"):
-            if (run_id, was["cancelled_at"]) in self._users.wishes:
+            if (run_id, was["cancelled_at"]) in self._users.continuations:
                 self.went_on.add(run_id)
             elif was.get("stop_reason") != "failed":
                 self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and continues")
@@ -329,26 +339,28 @@ class Safety:
     def _stopped_as_cancelled(self, run_id: str, name: str) -> None:
         """A run is stopped only if its status is cancelled; if it went on, only by a person who knows that."""
         if run_id in self.went_on and run_id not in self._users.cancelled_again:
-            self._wrong("who wishes it goes on", f"{name} went on and was stopped again, but no user requested that")
+            self._wrong(
+                "only a requested continuation", f"{name} went on and was stopped again, but no user requested that"
+            )
         status = (self._world.aws.tables[self._world.states_table].get(run_id) or {}).get("status")
         job = self._users.lists.job_of(run_id)
         if job is not None and job.deleted:
             return  # a deletion also stops runs that the status service does not know yet
         if status != "cancelled":  # nothing would undo that stop
-            self._wrong("stopped as it is told", f"{name} was stopped as cancelled, but is {status}")
+            self._wrong("stopped with the reason of its status", f"{name} was stopped as cancelled, but is {status}")
 
     def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
         """After the end is recorded, no process announces it again. So it must have been announced before."""
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
         status = run.get("ended_status")
         if state.get("status") != status:
-            self._wrong("an end is heard", f"{name} ended {status} in the ledger and is {state.get('status')}")
+            self._wrong("an end is announced", f"{name} ended {status} in the ledger and is {state.get('status')}")
         if not self.announced[run_id][f"run.{status}"]:
-            self._wrong("an end is heard", f"{name} ended {status} in the ledger, but that was not announced")
+            self._wrong("an end is announced", f"{name} ended {status} in the ledger, but that was not announced")
         if run.get("drained_at") and not self.drains[run_id][run["drains"]]:
-            self._wrong("an end is heard", f"{name} ended {status}, but its drain was not announced")
+            self._wrong("an end is announced", f"{name} ended {status}, but its drain was not announced")
         if not run.get("drained_at") and not run.get("cancelled_at"):
-            self._wrong("an end is heard", f"{name} ended {status} in the ledger and continues")
+            self._wrong("an end is announced", f"{name} ended {status} in the ledger and continues")
 
     def _state(self, before: Item | None, after: Item | None) -> None:
         if after is None:
@@ -387,7 +399,8 @@ class Safety:
         if not run.get("drains"):
             self._wrong("completed when drained", f"{name} is completed and has never drained")
         total, failed = run.get("jobs_total") or 0, run.get("jobs_failed", 0)
-        if total and 100 * failed / total > float(state.get("tolerated_failure_percent") or 0):
+        percent = float(state.get("tolerated_failure_percent") or 0)
+        if is_too_many(failed, total, percent, state.get("tolerated_failures")):
             self._wrong("completed within tolerance", f"{name} is completed with {failed} of {total} chunks failed")
 
     # ---- announcements
@@ -401,22 +414,22 @@ class Safety:
         kind = kind.removeprefix("prismline.").removesuffix(".v1")
         if kind == "deadletters.recovered":
             self.recovered.add(detail["data"]["operation_id"])
-            self._recovery_said(detail["data"]["operation_id"])
+            self._check_recovery_announced(detail["data"]["operation_id"])
         if run_id is None:
             return
-        said = self.announced[run_id]
-        said[kind].add(detail["id"])
+        announced = self.announced[run_id]
+        announced[kind].add(detail["id"])
         name = self._name(run_id)
         if kind in {"chunk.completed", "chunk.failed"}:
             self.endings[run_id].add((detail["data"]["chunk_id"], kind.removeprefix("chunk.").upper()))
         if kind in {"run.completed", "run.failed", "run.cancelled"}:
-            self._ending_said(run_id, name, kind)
+            self._check_ending_announced(run_id, name, kind)
         if kind == "run.drained":
-            self._drain_said(run_id, name, detail)
-        if kind in {"run.completed", "run.failed", "run.cancelled"} and len(said[kind]) > 1:
-            self._wrong("said once", f"{kind} of {name} was published with {len(said[kind])} event ids")
+            self._check_drain_announced(run_id, name, detail)
+        if kind in {"run.completed", "run.failed", "run.cancelled"} and len(announced[kind]) > 1:
+            self._wrong("announced once", f"{kind} of {name} was published with {len(announced[kind])} event ids")
 
-    def _recovery_said(self, operation_id: str) -> None:
+    def _check_recovery_announced(self, operation_id: str) -> None:
         """A recovery is done only when every chunk that it retried has ended."""
         table = self._world.aws.tables[self._world.runs_table]
         for run_id in self._submissions:
@@ -428,28 +441,30 @@ class Safety:
                     continue
                 if chunk.get("recovery") == operation_id:
                     self._wrong(
-                        "said when it is so", f"{operation_id} was announced as done, but {sort} is {chunk['status']}"
+                        "announced when it is so",
+                        f"{operation_id} was announced as done, but {sort} is {chunk['status']}",
                     )
 
-    def _drain_said(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
+    def _check_drain_announced(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
         """Each drain has one event id, however often it is announced, and only drains that happened are announced."""
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
         number = detail["data"]["drains"]
-        if number > run.get("drains", 0):
+        job = self._users.lists.job_of(run_id)
+        if number > run.get("drains", 0) and not (job is not None and job.deleted):
             self._wrong(
-                "said when it is so", f"drain {number} of {name} was announced, but it has {run.get('drains', 0)}"
+                "announced when it is so", f"drain {number} of {name} was announced, but it has {run.get('drains', 0)}"
             )
         ids = self.drains[run_id]
         ids[number].add(detail["id"])
         if len(set().union(*ids.values())) != len([each for each in ids.values() if each]):
-            self._wrong("said once", f"the drains of {name} were announced with the event ids {dict(ids)}")
+            self._wrong("announced once", f"the drains of {name} were announced with the event ids {dict(ids)}")
 
-    def _ending_said(self, run_id: str, name: str, kind: str) -> None:
+    def _check_ending_announced(self, run_id: str, name: str, kind: str) -> None:
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
         status = kind.removeprefix("run.")
         since = {"failed": {"completed"}, "cancelled": {"completed", "failed"} if run_id in self.went_on else set()}
         if state.get("status") not in {status} | since.get(status, set()):
-            self._wrong("said when it is so", f"{name} was announced as {status}, but is {state.get('status')}")
+            self._wrong("announced when it is so", f"{name} was announced as {status}, but is {state.get('status')}")
 
     # ---- messages and objects
 
@@ -521,3 +536,15 @@ def index_of(chunk: Item, submission: Submission) -> int:
     """The number of a chunk in its run, from 0."""
     start = int(str(chunk["SK"]).rpartition("-")[2])
     return start if submission.plan.workload == "captions" else start // SPECTRA_PER_CHUNK
+
+
+def stopped_early(state: Mapping[str, Any], tolerated_percent: float, tolerated_failures: int | None = None) -> bool:
+    """Whether the sweeper stopped the run because more of it had failed than it tolerates."""
+    limited = tolerated_percent > 0 or tolerated_failures is not None
+    return limited and "are skipped." in (state.get("error_message") or "")
+
+
+def is_too_many(failed: int, total: int, percent: float, failures: int | None) -> bool:
+    """Whether more have failed than are tolerated. Beside a number of failures, 0 % is no limit."""
+    beyond = failures is not None and failed > failures
+    return beyond or (bool(percent or failures is None) and total > 0 and 100 * failed / total > percent)

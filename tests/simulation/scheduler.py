@@ -8,7 +8,8 @@ at one moment, and an interleaving is the order of these moments.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from greenlet import getcurrent, greenlet
@@ -42,23 +43,40 @@ class Adversary(Protocol):
         ...
 
 
+class Life:
+    """What the threads of a process share: they are killed together, and frozen together."""
+
+    __slots__ = ("frozen_by", "on_end", "running", "stalled", "threads")
+
+    def __init__(self) -> None:
+        self.running = True
+        self.threads: list[Process] = []
+        #: The thread whose call stops the others. None: they run.
+        self.frozen_by: Process | None = None
+        #: The threads that were due meanwhile.
+        self.stalled: list[Process] = []
+        #: The loop calls it once, when the process has crashed or its first thread has finished.
+        self.on_end: Callable[[], None] | None = None
+
+
 class Process:
-    """A concurrent actor: a service's process, or a user."""
+    """A concurrent actor: a user, or a service's process with one thread, or a further thread of it."""
 
     __slots__ = (
         "deadline",
         "due",
         "faults",
-        "frozen",
         "greenlet",
         "latencies",
+        "life",
         "name",
-        "running",
         "service",
         "trusted",
     )
 
-    def __init__(self, name: str, service: str, choices: Choices, *, trusted: bool) -> None:
+    def __init__(
+        self, name: str, service: str, choices: Choices, *, trusted: bool = False, life: Life | None = None
+    ) -> None:
         self.name = name
         #: The service of the process; several processes may run one service.
         self.service = service
@@ -66,14 +84,18 @@ class Process:
         self.trusted = trusted
         self.latencies: Stream = choices.stream(f"{name}/latency")
         self.faults: Stream = choices.stream(f"{name}/fault")
-        self.running = True
         #: Moment after which it is killed, like a Lambda function after its timeout.
         self.deadline = float("inf")
         #: Number of the event that resumes it; other events are out of date.
         self.due = -1
-        #: Whether its background threads are stopped, too.
-        self.frozen = False
         self.greenlet: greenlet | None = None
+        self.life = life or Life()
+        self.life.threads.append(self)
+
+    @property
+    def running(self) -> bool:
+        """Whether nothing has killed the process."""
+        return self.life.running
 
 
 class Scheduler:
@@ -126,7 +148,7 @@ class Scheduler:
         self.wait(adversary.latency(process))
         if self.time > process.deadline:
             self.trace.note(self.time, process.name, "killed: its invocation took too long")
-            process.running = False
+            process.life.running = False
             raise CrashedError
         return adversary.perform(process, service, operation, parameters, perform)
 
@@ -139,8 +161,7 @@ class Scheduler:
 
     def wait(self, seconds: float) -> None:
         """Let the current process wait. Other processes run meanwhile, if any is due."""
-        process = self.current
-        assert process is not None, "only a process can wait"
+        process = self.running_thread()
         moment = self.time + seconds
         if not self.heap or self.heap[0][0] > moment:
             self.time = moment
@@ -149,10 +170,16 @@ class Scheduler:
         self.wake_at(process, moment)
         self.park(process)
 
+    def running_thread(self) -> Process:
+        """The thread that runs. There must be one."""
+        assert self.current is not None, "only a process can wait"
+        return self.current
+
     def park(self, process: Process) -> None:
-        """Yield until an event resumes the process. Raises CrashedError if it was killed meanwhile."""
-        self._loop.switch()
-        if not process.running:
+        """Yield until an event resumes the process. Raises CrashedError if it was killed before or meanwhile."""
+        if process.life.running:
+            self._loop.switch()
+        if not process.life.running:
             raise CrashedError
 
     def wake_at(self, process: Process, moment: float) -> None:
@@ -175,27 +202,58 @@ class Scheduler:
     ) -> Process:
         """Start a process now, or `at` a moment. The loop calls `ended` when it has crashed or finished."""
         process = Process(name, service, self.choices, trusted=trusted)
+        if ended is not None:
+            process.life.on_end = lambda: ended(process)
+        self._begin(process, body, self.time if at is None else at)
+        return process
+
+    def spawn_thread(self, of: Process, name: str, body: Callable[[Process], None]) -> Process:
+        """Start another thread of a process."""
+        thread = Process(f"{of.name}/{name}", of.service, self.choices, life=of.life)
+        self._begin(thread, body, self.time)
+        return thread
+
+    def _begin(self, process: Process, body: Callable[[Process], None], moment: float) -> None:
+        life, first = process.life, process is process.life.threads[0]
 
         def run() -> None:
             try:
-                if process.running:  # it may have been killed before it began
+                if life.running:  # it may have been killed before it began
                     body(process)
             except CrashedError:
-                process.running = False
+                life.running = False
             except StoppedError:
                 self.stopped = True
-            if ended is not None and not self.stopped:
-                self.at(self.time, lambda: ended(process), "ended")
+            if not first:
+                life.threads.remove(process)
+            if life.on_end is not None and (first or not life.running) and not self.stopped:
+                on_end, life.on_end = life.on_end, None
+                self.at(self.time, on_end, "ended")
 
         process.greenlet = greenlet(run, self._loop)
-        self.wake_at(process, self.time if at is None else at)
-        return process
+        self.wake_at(process, moment)
 
     def kill(self, process: Process) -> None:
-        """Kill a waiting process: it is resumed at once and unwinds without another effect."""
-        if process.running:
-            process.running = False
-            self.wake_at(process, self.time)
+        """Kill a waiting process: its threads are resumed at once and unwind without another effect."""
+        life = process.life
+        if life.running:
+            life.running, life.frozen_by = False, None
+            for thread in life.threads:
+                if not (thread.greenlet and thread.greenlet.dead):
+                    self.wake_at(thread, self.time)
+
+    @contextmanager
+    def freezing(self, process: Process) -> Iterator[None]:
+        """No other thread of the process runs within the block."""
+        life = process.life
+        life.frozen_by = process
+        try:
+            yield
+        finally:
+            life.frozen_by = None
+            stalled, life.stalled = life.stalled, []
+            for thread in stalled:
+                self.wake_at(thread, self.time)
 
     def run(self, until: Callable[[], bool], deadline: float = float("inf")) -> bool:
         """Let events happen until `until`, called after every event, is true. Return False if `deadline` came first."""
@@ -208,6 +266,9 @@ class Scheduler:
             moment, number, target, label = heapq.heappop(heap)
             if isinstance(target, Process):
                 if target.due == number:
+                    if target.life.frozen_by not in (None, target):
+                        target.life.stalled.append(target)
+                        continue
                     self.time = max(self.time, moment)
                     self.events += 1
                     self.resume(target)
@@ -234,8 +295,9 @@ class Scheduler:
         """Unwind all waiting processes, so that no temporary file is left."""
         self.stopped = True
         for process in processes:
-            process.running = False
-            if process.greenlet:  # it has begun and not ended
-                self.current = process
-                process.greenlet.throw(CrashedError())
-                self.current = None
+            process.life.running = False
+            for thread in list(process.life.threads):
+                if thread.greenlet:  # it has begun and not ended
+                    self.current = thread
+                    thread.greenlet.throw(CrashedError())
+                    self.current = None

@@ -158,15 +158,15 @@ class Script:
                 go_on()
         if step.does == "error after":
             raise unreachable(service, lost=True)
-        process.running = False
+        process.life.running = False
         raise CrashedError
 
-    def _due(self, mine: list[int], said: str) -> Step | None:
+    def _due(self, mine: list[int], call: str) -> Step | None:
         """The step that happens at this call. All steps that match the call count it."""
         due = None
         for number in mine:
             step = self._steps[number]
-            if re.search(step.call, said) and step.given(self.scene):
+            if re.search(step.call, call) and step.given(self.scene):
                 self._counts[number] += 1
                 if due is None and step.nth <= self._counts[number] < step.nth + step.times:
                     due = step
@@ -186,13 +186,12 @@ class Script:
         scheduler = self._world.scheduler
         held, end = _Held(process, step.until), scheduler.time + step.most
         self._held.append(held)
-        process.frozen = True
-        while not held.over and scheduler.time < end:
-            held.over = held.over or step.until(self.scene)
-            if not held.over:
-                scheduler.wake_at(process, scheduler.time + LOOK_SECONDS)
-                scheduler.park(process)
-        process.frozen = False
+        with scheduler.freezing(process):
+            while not held.over and scheduler.time < end:
+                held.over = held.over or step.until(self.scene)
+                if not held.over:
+                    scheduler.wake_at(process, scheduler.time + LOOK_SECONDS)
+                    scheduler.park(process)
         self._held.remove(held)
         self._world.trace.note(scheduler.time, process.name, "goes on")
 

@@ -185,7 +185,7 @@ SCRIPTS: Mapping[str, Plan] = {
     ),
     # The last worker dies before it announces the drain. The status service sees the drain in the ledger, because the
     # state machine asks at that moment. There is no sweep before the run has ended.
-    "an end is looked at before the drain is said": Plan(
+    "an end is checked before the drain is announced": Plan(
         runs=(ONE,),
         sweep_seconds=900.0,
         script=(
@@ -211,7 +211,7 @@ SCRIPTS: Mapping[str, Plan] = {
         ),
     ),
     # The last worker dies before it announces the drain, and its message is lost.
-    "a drain is said by nobody else": Plan(
+    "a drain is announced by nobody else": Plan(
         runs=(ONE,), purges=(("chunks", 10.0),), patience=8 * HOUR, script=(Step("worker", DRAINS, "crash after"),)
     ),
     # The sweeper is about to remove an ended run from the open index, when a recovery reopens the run.
@@ -219,7 +219,7 @@ SCRIPTS: Mapping[str, Plan] = {
         runs=(BROKEN,), recoveries=(200.0,), script=(Step("sweeper", r"REMOVE #GSI2_PK", until=_reopened),)
     ),
     # A recovery is done, and its consumer dies before it announces that.
-    "a recovery is done and not said": Plan(
+    "a recovery is done and not announced": Plan(
         runs=(BROKEN,),
         recoveries=(100.0,),
         script=(Step("recovery", r"put_events deadletters.recovered", "crash before"),),

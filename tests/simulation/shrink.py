@@ -21,23 +21,23 @@ def shrink(
     focus: str | None = None,
     *,
     most_seconds: float = MOST_SECONDS,
-    tell: Callable[[int], None] = lambda _: None,
+    report: Callable[[int], None] = lambda _: None,
 ) -> Result:
     """The smallest schedule found that breaks the same promise as the schedule of `seed`, with its trace."""
     first = simulate(seed, focus=focus, recording=True)
     if first.finding is None:
         return simulate(seed, focus=focus, trace=True)
-    return _Shrinking(first, focus, time.monotonic() + most_seconds, tell).smallest()
+    return _Shrinking(first, focus, time.monotonic() + most_seconds, report).smallest()
 
 
 class _Shrinking:
-    def __init__(self, first: Result, focus: str | None, deadline: float, tell: Callable[[int], None]) -> None:
+    def __init__(self, first: Result, focus: str | None, deadline: float, report: Callable[[int], None]) -> None:
         assert first.finding is not None
         self._focus = focus
         self._kind = first.finding.kind
         self._best: dict[Place, int] = dict(first.record)
         self._deadline = deadline
-        self._tell = tell
+        self._report = report
 
     def smallest(self) -> Result:
         """Omit whole streams, then ever smaller groups of choices, then lower the values. Repeat while it helps."""
@@ -81,5 +81,5 @@ class _Shrinking:
         if result.finding is None or result.finding.kind != self._kind:
             return False
         self._best = dict(candidate)
-        self._tell(len(self._best))
+        self._report(len(self._best))
         return True

@@ -10,7 +10,7 @@ from itertools import islice
 from tests.simulation.choices import Choices, Record
 from tests.simulation.coverage import Coverage, Watcher
 from tests.simulation.list_promises import ListSafety
-from tests.simulation.liveness import PATIENCE, complaints
+from tests.simulation.liveness import complaints, longest_rest, waits_of
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.safety import Safety
 from tests.simulation.scheduler import START
@@ -21,6 +21,8 @@ from tests.simulation.world import Finding, World
 
 #: Most events of a schedule; more are an endless loop. An outage of EventBridge for a day takes 400,000.
 MOST_EVENTS = 1_000_000
+#: Virtual seconds between two looks whether everything has ended: at first, and at most.
+FIRST_STEP_SECONDS, LONGEST_STEP_SECONDS = 60.0, 300.0
 #: Most complaints in a finding.
 MOST_COMPLAINTS = 4
 
@@ -72,7 +74,9 @@ def simulate(
             script = Script(world, users, watcher) if chosen.script else None
             if script is not None:
                 world.scheduler.adversary = script
-            _live(world, users, safety)
+            rest = _live(world, users, safety)
+            if rest is not None:
+                watcher.coverage.rests[waits_of(chosen)] = rest
     finally:
         if collecting:
             gc.enable()
@@ -90,28 +94,30 @@ def simulate(
     )
 
 
-def _live(world: World, users: Users, safety: Safety) -> None:
+def _live(world: World, users: Users, safety: Safety) -> float | None:
+    """Let the world live. Returns the virtual seconds from the last fault to the end of everything."""
     scheduler = world.scheduler
     world.start_services()
     users.start()
     never = lambda: scheduler.events > MOST_EVENTS  # noqa: E731
     scheduler.run(never, START + world.plan.planned_end)
-    patience = PATIENCE if world.plan.patience is None else world.plan.patience
-    step, deadline = 60.0, max(scheduler.time, START + world.plan.faults_end) + patience
+    since = max(scheduler.time, START + world.plan.faults_end)
+    step, deadline = FIRST_STEP_SECONDS, since + longest_rest(world.plan)
     while not scheduler.stopped and scheduler.events <= MOST_EVENTS:
         until = scheduler.time + step
         scheduler.run(never, until)
         if scheduler.stopped:
-            return
+            return None
         scheduler.time = max(scheduler.time, until)
         if not any(True for _ in complaints(world, users, safety)):
-            return
+            return max(0.0, scheduler.time - since)
         if scheduler.time >= deadline:
             break
-        step = min(step * 1.5, 3600.0)
+        step = min(step * 1.5, LONGEST_STEP_SECONDS)
     if scheduler.stopped:
-        return
+        return None
     what = "; ".join(islice(complaints(world, users, safety), MOST_COMPLAINTS))
     if scheduler.events > MOST_EVENTS:
         what = f"after {MOST_EVENTS} events: {what}"
     world.finding = Finding("everything ends", what)
+    return None

@@ -1,4 +1,4 @@
-"""Compares the fakes with the embedded emulator: the same tests on both, for everything that Prismline relies on."""
+"""Compares the fakes with the emulator: the same tests on both, for everything that Prismline relies on."""
 
 from __future__ import annotations
 
@@ -810,8 +810,8 @@ def written(backend: Backend, table: str, partition: str, batch: list[tuple[str,
         backend.dynamodb.transact_write_items(TransactItems=[{kind: of(request)} for kind, request in batch])
     except ClientError as error:
         reasons: Any = error.response.get("CancellationReasons", [])
-        said = error.response["Error"]["Message"] + "".join(reason.get("Message", "") for reason in reasons)
-        if backend.name == "fake" and any(part in said for part in LAX_ABOUT):
+        output = error.response["Error"]["Message"] + "".join(reason.get("Message", "") for reason in reasons)
+        if backend.name == "fake" and any(part in output for part in LAX_ABOUT):
             return SKIPPED
         codes = [reason["Code"] for reason in reasons]
         # An update that cannot be made cancels alone. The two backends report the other conditions differently.
@@ -1235,7 +1235,7 @@ def test_an_object(backend: Backend, bucket: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("range_", "content", "said"),
+    ("range_", "content", "message"),
     [
         ("bytes=0-3", b"0123", "bytes 0-3/10"),
         ("bytes=8-100", b"89", "bytes 8-9/10"),
@@ -1243,10 +1243,10 @@ def test_an_object(backend: Backend, bucket: str) -> None:
         ("bytes=-2", b"89", "bytes 8-9/10"),
     ],
 )
-def test_a_range_of_an_object(backend: Backend, bucket: str, range_: str, content: bytes, said: str) -> None:
+def test_a_range_of_an_object(backend: Backend, bucket: str, range_: str, content: bytes, message: str) -> None:
     backend.s3.put_object(Bucket=bucket, Key="a", Body=b"0123456789")
     answer = backend.s3.get_object(Bucket=bucket, Key="a", Range=range_)
-    assert (answer["Body"].read(), answer["ContentRange"], answer["ContentLength"]) == (content, said, len(content))
+    assert (answer["Body"].read(), answer["ContentRange"], answer["ContentLength"]) == (content, message, len(content))
 
 
 def test_an_object_in_parts(backend: Backend, bucket: str) -> None:
@@ -1469,10 +1469,10 @@ def test_an_event_as_a_queue_gets_it(backend: Backend) -> None:
             {
                 "InputTransformer": {
                     "InputPathsMap": {"run": "$.detail.runid", "data": "$.detail.data"},
-                    "InputTemplate": '{"run": <run>, "said": "run <run> is done", "data": <data>}',
+                    "InputTemplate": '{"run": <run>, "message": "run <run> is done", "data": <data>}',
                 }
             },
-            {"run": "r", "said": "run r is done", "data": DETAIL["data"]},
+            {"run": "r", "message": "run r is done", "data": DETAIL["data"]},
         ),
     ],
     ids=["path", "deep-path", "constant", "transformer"],
@@ -1761,7 +1761,7 @@ def test_a_run_that_is_stopped(runs: Runs) -> None:
     assert refusal(runs.described, arn=f"{arn}-none") == "ExecutionDoesNotExist"
 
 
-def test_the_end_of_an_execution_is_said(runs: Runs) -> None:
+def test_the_end_of_an_execution_is_published(runs: Runs) -> None:
     pattern = {
         "source": ["aws.states"],
         "detail-type": ["Step Functions Execution Status Change"],

@@ -24,18 +24,21 @@ from tests.simulation.exhaustive import TWO_BY_TWO, explore, replay
 from tests.simulation.plan import (
     DAY,
     DEPENDENCIES,
+    FUNCTION_SERVICE,
     LIST_SERVICES,
     SERVICES,
+    VALKEY,
     ListPlan,
     Outage,
     Plan,
     RunPlan,
     draw_plan,
 )
-from tests.simulation.processes import declared_services
+from tests.simulation.processes import declared_services, with_pool
 from tests.simulation.seeds import ONCE_FAILED
 from tests.simulation.shrink import shrink
 from tests.simulation.simulation import Result, simulate
+from tests.simulation.slots import StandInValkey
 
 ROOT = Path(__file__).parents[2]
 #: The first seed of every test run, and the number of seeds.
@@ -74,12 +77,13 @@ def test_what_once_failed_keeps_every_promise() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("focus", ["lists", "functions"])
 @pytest.mark.parametrize("first", range(FIRST, FIRST + 100, BATCH))
-def test_schedules_with_lists_keep_every_promise(first: int) -> None:
+def test_schedules_with_lists_keep_every_promise(first: int, focus: str) -> None:
     found = {}
     for seed in range(first, first + BATCH):
-        if (finding := simulate(seed, focus="lists").finding) is not None:
-            found[f"python -m tests.simulation --focus lists --seed {seed}"] = str(finding)
+        if (finding := simulate(seed, focus=focus).finding) is not None:
+            found[f"python -m tests.simulation --focus {focus} --seed {seed}"] = str(finding)
     assert not found
 
 
@@ -87,21 +91,38 @@ def test_schedules_with_lists_keep_every_promise(first: int) -> None:
 
 
 def test_the_queues_of_the_templates_are_read_except_for_those_of_alerts() -> None:
-    simulated = {queue for name in (*SERVICES, *LIST_SERVICES) for queue in declared_services()[name].queues}
+    services = {**declared_services(), **with_pool(declared_services())}
+    simulated = {queue for name in (*SERVICES, *LIST_SERVICES, FUNCTION_SERVICE) for queue in services[name].queues}
     declared = {source.queue.removeprefix("prismline-sim-") for source in blueprint("sim").event_sources}
     assert declared - simulated == {"alerts"}
     assert simulated <= declared
 
 
+def test_the_handlers_of_the_templates_run_except_for_those_of_alerting_and_http() -> None:
+    result = simulate(plan=_everybody(), record={})
+    left = set(blueprint("sim").handlers.values()) - {handler for handler, _ in result.coverage.handlers}
+    assert left == {
+        "prismline_alerting.handler.handler",
+        "prismline_alerting.interactions.handler",
+        "prismline_api.app.handler",
+    }
+
+
 def test_every_simulated_service_acts_in_a_schedule() -> None:
     """Each of them makes a call that is neither a receipt nor a deletion of messages, and no promise is broken."""
-    runs = (RunPlan(chunks=2, slow=(1,), bad=(0,), mended_at=100.0),)
-    long = ListPlan(how="manifest", tasks=9, export_at=60.0, webhook=True)
-    lists = (long, ListPlan(how="open", tasks=2, batches=(1.0,), close_at=2.0, delete_at=900.0))
-    result = simulate(plan=Plan(runs=runs, lists=lists, recoveries=(200.0,)), record={})
+    result = simulate(plan=_everybody(), record={})
     assert result.finding is None, str(result.finding)
     acting = {service for service, _, operation in result.coverage.calls if operation not in POLLING}
-    assert acting >= {*SERVICES, *LIST_SERVICES, "api"}
+    assert acting >= {*SERVICES, *LIST_SERVICES, FUNCTION_SERVICE, "api"}
+
+
+def _everybody() -> Plan:
+    """A plan in which every simulated service has something to do."""
+    runs = (RunPlan(chunks=2, slow=(1,), bad=(0,), mended_at=100.0),)
+    long = ListPlan(how="manifest", tasks=9, export_at=60.0, webhook=True)
+    batches = ListPlan(how="open", tasks=2, batches=(1.0,), close_at=2.0, delete_at=900.0)
+    lists = (long, batches, ListPlan(how="manifest", function=True, pool=True))
+    return Plan(runs=runs, lists=lists, recoveries=(200.0,))
 
 
 def test_short_lists_and_their_limits_make_long_ones() -> None:
@@ -110,8 +131,37 @@ def test_short_lists_and_their_limits_make_long_ones() -> None:
     assert result.finding is None, str(result.finding)
     trace = result.trace.text()
     assert all(text in trace for text in ("create_queue", "delete_queue", "list-1#0/", "list-1#1/", "list-1#2/"))
-    assert len(re.findall(r"splitter +dynamodb.update_item list-1/RUN SET #checkpoint", trace)) == 3
+    assert len(re.findall(r"splitter\S* +dynamodb.update_item list-1/RUN SET #checkpoint", trace)) == 3
     assert result.transitions["task", "IN_PROGRESS", "COMPLETED"] == 9
+
+
+def test_a_run_has_no_more_requests_at_a_time_than_it_may_though_valkey_dies() -> None:
+    """Its tasks wait without an attempt while Valkey is down, and are fetched when it is back."""
+    limited = ListPlan(how="manifest", tasks=9, max_concurrency=1)
+    plan = Plan(runs=(), lists=(limited,), fetchers=3, outages=(Outage(VALKEY, 1.0, 150.0),))
+    result = simulate(plan=plan, record={}, trace=True)
+    assert result.finding is None, str(result.finding)
+    assert result.transitions["task", "IN_PROGRESS", "COMPLETED"] == 9
+    assert result.transitions["task", "PENDING", "IN_PROGRESS"] == 9
+    assert "OUTAGE of valkey" in result.trace.text()
+
+
+def test_slots_that_valkey_gives_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StandInValkey, "_get", lambda *_: None)
+    lists = (ListPlan(how="manifest", tasks=9, max_concurrency=1),)
+    finding = simulate(plan=Plan(runs=(), lists=lists, fetchers=3), record={}).finding
+    assert finding is not None
+    assert finding.check == "no more at a time"
+
+
+def test_a_run_is_stopped_at_its_deadline_and_workers_skip_the_rest() -> None:
+    late = ListPlan(how="manifest", tasks=9, deadline_at=60.0)
+    plan = Plan(runs=(), lists=(late,), pauses=(("fetcher", 0.0, 600.0),))
+    result = simulate(plan=plan, record={}, trace=True)
+    assert result.finding is None, str(result.finding)
+    assert ended(result, "run") == {"failed": 1}
+    assert ended(result, "task") == {}
+    assert "run_deadline_passed" in result.trace.text()
 
 
 # ---- outages
@@ -146,7 +196,7 @@ def ended(result: Result, what: str) -> dict[str, int]:
 @pytest.mark.slow
 def test_one_seed_is_one_schedule_in_every_process() -> None:
     """The trace is the same byte for byte, whatever ran before in the process and whatever order sets have."""
-    seeds = (3, 17, 99)
+    seeds = (3, 17, 79, 99)
     here = [simulate(seed, trace=True).trace.digest() for seed in seeds]
     assert [simulate(seed, trace=True).trace.digest() for seed in reversed(seeds)] == here[::-1]
     assert len(set(here)) == len(seeds)
@@ -155,7 +205,7 @@ def test_one_seed_is_one_schedule_in_every_process() -> None:
         f"for seed in {seeds}: print(simulate(seed, trace=True).trace.digest())"
     )
     for hash_seed in ("1", "2"):
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -163,7 +213,7 @@ def test_one_seed_is_one_schedule_in_every_process() -> None:
             text=True,
             check=True,
         )
-        assert told.stdout.split() == here
+        assert done.stdout.split() == here
 
 
 def test_a_record_replays_its_schedule() -> None:

@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any
 
 from prismline_cli.captions import submit_frames
-from prismline_cli.recovering import request_recovery, request_retry
+from prismline_cli.recovering import request_recovery
 from prismline_cli.submission import submit
 from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunCancelRequested
 from prismline_contracts.manifest import run_id_of
@@ -23,6 +25,7 @@ from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 from tests.simulation.lists import ListUsers
 from tests.simulation.plan import RunPlan
 from tests.simulation.scheduler import START, Process
+from tests.simulation.virtual import uuid4
 from tests.simulation.workloads import cube_file, frames_folder
 from tests.simulation.world import World
 
@@ -64,7 +67,9 @@ class Users:
         #: Runs that a person cancelled again after they had continued.
         self.cancelled_again: set[str] = set()
         #: Stops of runs that a person wanted to undo: run and `cancelled_at`.
-        self.wishes: set[tuple[str, str]] = set()
+        self.continuations: set[tuple[str, str]] = set()
+        #: Runs that a person has moved to other code.
+        self.moved: set[str] = set()
         #: Runs whose source or execution a person changed, so that they may fail.
         self.meddled: set[str] = set()
         #: The error that was put into a counter of a run, until a service corrects it.
@@ -97,7 +102,7 @@ class Users:
         for moment, state in plan.gpu:
             self._world.scheduler.at(START + moment, partial(self._world.set_gpu, state), "gpu")
         for service, moment in plan.deploys:
-            self._world.scheduler.at(START + moment, partial(self._deploy, service), "deploy")
+            self._world.scheduler.at(START + moment, partial(self.deploy, service), "deploy")
         for queue, moment in plan.purges:
             self._world.scheduler.at(START + moment, partial(self._purge, queue), "purge")
         for service, moment, seconds in plan.pauses:
@@ -159,13 +164,33 @@ class Users:
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
         stopped = run.get("cancelled_at")
         if state.get("status") == "cancelled" and stopped:
-            self.wishes.add((run_id, stopped))
-            self.operations.append(request_retry(self.connection, run_id, cancelled_at=stopped))
+            self.continuations.add((run_id, stopped))
+            self.operations.append(self._request_retry(run_id, cancelled_at=stopped))
 
-    def retry(self, run_id: str) -> None:
-        """Request that the failed work of a run is tried again, like `prismline retry`, if there is such a run."""
+    def retry(self, run_id: str, code: str | None = None) -> None:
+        """Request that the failed work of a run is tried again, like `prismline retry`, if there is such a run.
+
+        code: the code that the run goes on with.
+        """
         if self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") is not None:
-            self.operations.append(request_retry(self.connection, run_id))
+            self.moved |= {run_id} if code is not None else set()
+            self.operations.append(self._request_retry(run_id, code=code))
+
+    def _request_retry(self, run_id: str, cancelled_at: str | None = None, code: str | None = None) -> str:
+        """Send what a rule makes of the request of `prismline retry`. Return the id of the recovery."""
+        operation_id = f"recovery-{run_id}-{uuid4().hex[:12]}"
+        request = DeadlettersRecover(
+            operation_id=operation_id,
+            only_run=run_id,
+            retry=True,
+            cancelled_at=cancelled_at,
+            code=code,
+            requested_at=timestamp(),
+        )
+        transport = self.connection.transport
+        message = Envelope.wrap(request, source=transport.source, traceparent=None, key=(operation_id,))
+        transport.send(Queue.RECOVERIES, [message])
+        return operation_id
 
     def recover(self) -> None:
         """Request the recovery of all dead letters, like `prismline deadletters recover`."""
@@ -218,7 +243,8 @@ class Users:
             ExpressionAttributeValues={":by": {"N": str(by)}},
         )
 
-    def _deploy(self, service: str) -> None:
+    def deploy(self, service: str) -> None:
+        """Stop the processes of a service, and start them again."""
         for consumer in self._world.consumers:
             if consumer.service.name == service:
                 consumer.stop(release=True)

@@ -7,11 +7,14 @@ them. It changes no module of the standard library, so the test runner keeps its
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 import random
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
 from functools import cache, lru_cache
@@ -25,15 +28,19 @@ from prismline_contracts import base
 from prismline_runtime import dynamodb, telemetry
 from tests.simulation import quick
 from tests.simulation.choices import ChosenRandom
-from tests.simulation.scheduler import START, Scheduler
+from tests.simulation.scheduler import START, Process, Scheduler
 
 #: The scheduler of the present virtual world.
 _scheduler: Scheduler | None = None
 
 
-def _now() -> float:
+def _world() -> Scheduler:
     assert _scheduler is not None
-    return _scheduler.time
+    return _scheduler
+
+
+def _now() -> float:
+    return _world().time
 
 
 class _Clock:
@@ -139,8 +146,137 @@ class InlineExecutor:
         """Do nothing: all calls are finished."""
 
 
+class VirtualEvent:
+    """`threading.Event` for threads of the scheduler."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waiting: list[Process] = []
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._set
+
+    def set(self) -> None:
+        """Let all waiting threads go on."""
+        self._set = True
+        _wake(self._waiting)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for `set`, at most `timeout` seconds. Returns whether it was called."""
+        if not self._set:
+            _park_among(self._waiting, None if timeout is None else _now() + timeout)
+        return self._set
+
+
+class VirtualSemaphore:
+    """`threading.Semaphore` for threads of the scheduler."""
+
+    def __init__(self, value: int = 1) -> None:
+        self._free = value
+        self._waiting: list[Process] = []
+
+    def __enter__(self) -> None:
+        while not self._free:
+            _park_among(self._waiting)
+        self._free -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._free += 1
+        _wake(self._waiting)
+
+
+class VirtualLock(VirtualSemaphore):
+    """`threading.Lock` for threads of the scheduler."""
+
+
+class VirtualQueue:
+    """`queue.SimpleQueue` for threads of the scheduler."""
+
+    def __init__(self) -> None:
+        self._held: deque[Any] = deque()
+        self._waiting: list[Process] = []
+
+    def put(self, item: Any) -> None:
+        """Add an item."""
+        self._held.append(item)
+        _wake(self._waiting)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The first item, as soon as there is one. Raises queue.Empty after `timeout` seconds."""
+        end = None if timeout is None else _now() + timeout
+        while not self._held:
+            if end is not None and _now() >= end:
+                raise queue.Empty
+            _park_among(self._waiting, end)
+        return self._held.popleft()
+
+
+def _park_among(waiting: list[Process], end: float | None = None) -> None:
+    """Let the running thread wait until it is woken, or until `end`."""
+    scheduler = _world()
+    thread = scheduler.running_thread()
+    if end is not None:
+        scheduler.wake_at(thread, end)
+    waiting.append(thread)
+    try:
+        scheduler.park(thread)
+    finally:
+        waiting.remove(thread)
+
+
+def _wake(waiting: Iterable[Process]) -> None:
+    for thread in waiting:
+        _world().wake_at(thread, _now())
+
+
+class VirtualThread:
+    """`threading.Thread`, as a further thread of the running process."""
+
+    def __init__(
+        self, *, target: Callable[..., None], args: Sequence[Any] = (), daemon: bool = True, name: str = ""
+    ) -> None:
+        assert daemon, "a process does not wait for its threads"
+        self._target, self._args = target, args
+        self._name = name or target.__name__.strip("_")
+        self._ended = VirtualEvent()
+
+    def start(self) -> None:
+        """Begin at this moment, after the events that are due."""
+        scheduler = _world()
+        scheduler.spawn_thread(scheduler.running_thread(), self._name, self._run)
+
+    def _run(self, _: Process) -> None:
+        try:
+            self._target(*self._args)
+        finally:
+            self._ended.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end."""
+        self._ended.wait(timeout)
+
+
+class _Threading:
+    """The module `threading`, in virtual time."""
+
+    Event, Lock, Semaphore, Thread = VirtualEvent, VirtualLock, VirtualSemaphore, VirtualThread
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
+
+
+class _Queue:
+    """The module `queue`, in virtual time."""
+
+    SimpleQueue = VirtualQueue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(queue, name)
+
+
 def _one_after_the_other(call: Callable[[Any], Any], arguments: Iterable[Any], _at_a_time: int = 1) -> list[Any]:
-    """`side_by_side` without threads."""
+    """`call_concurrently` without threads."""
     return [call(argument) for argument in arguments]
 
 
@@ -179,8 +315,8 @@ class TraceLogger:
         """Record an event."""
         if self._scheduler.trace.on:
             process = self._scheduler.current
-            said = {name: value for name, value in (fields.get("extra") or {}).items() if value is not None}
-            text = " ".join(f"{name}={value}" for name, value in said.items())
+            logged = {name: value for name, value in (fields.get("extra") or {}).items() if value is not None}
+            text = " ".join(f"{name}={value}" for name, value in logged.items())
             self._scheduler.trace.note(self._scheduler.time, process.name if process else "-", f"  {event} {text}")
 
     def warning(self, event: str, **fields: Any) -> None:
@@ -199,6 +335,7 @@ class TraceLogger:
 
 
 _clock, _uuid, _random = _Clock(), _Uuid(), _Random()
+virtual_threading, virtual_queue = _Threading(), _Queue()
 _ids = random.Random(0)
 _jitter: random.Random = random.Random(0)
 
@@ -215,14 +352,14 @@ def replacements() -> list[tuple[Any, str, Any]]:
         id(uuid.uuid4): uuid4,
         id(random): _random,
         id(concurrent.futures.ThreadPoolExecutor): InlineExecutor,
-        id(dynamodb.side_by_side): _one_after_the_other,
+        id(dynamodb.call_concurrently): _one_after_the_other,
         **quick.STAND_INS,
     }
     found: list[tuple[Any, str, Any]] = []
     for name, module in sorted(sys.modules.items()):
         if name.startswith("prismline_cli.") and getattr(module, "datetime", None) is datetime:
             found.append((module, "datetime", _VirtualDatetime))
-        if name.startswith("prismline_"):
+        if name.startswith(("prismline_", "prismline.")):
             found += [
                 (module, key, stand_ins[id(value)]) for key, value in vars(module).items() if id(value) in stand_ins
             ]

@@ -212,10 +212,10 @@ class CaptionModel:
             return _MODELS
         content = document["messages"][0]["content"]
         frame = base64.b64decode(content[1]["image_url"]["url"].partition(",")[2])
-        said = frame.removeprefix(PNG)
-        if said.endswith(REFUSED) and is_mended(int(said.split()[0])):
-            said = said.removesuffix(REFUSED) + b"frame"
-        return _refusal() if said.endswith(REFUSED) else _caption(said.decode())
+        content = frame.removeprefix(PNG)
+        if content.endswith(REFUSED) and is_mended(int(content.split()[0])):
+            content = content.removesuffix(REFUSED) + b"frame"
+        return _refusal() if content.endswith(REFUSED) else _caption(content.decode())
 
 
 _MODELS = httpx.Response(200, json={"data": [{"id": "stand-in"}]})
@@ -227,8 +227,8 @@ def _refusal() -> httpx.Response:
 
 
 @lru_cache(maxsize=4096)
-def _caption(said: str) -> httpx.Response:
-    answer = {"model": "stand-in", "choices": [{"message": {"content": f"frame {said}"}}]}
+def _caption(content: str) -> httpx.Response:
+    answer = {"model": "stand-in", "choices": [{"message": {"content": f"frame {content}"}}]}
     return httpx.Response(200, json=answer)
 
 

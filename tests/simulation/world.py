@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -23,18 +24,18 @@ from prismline_contracts.commands import RUN_QUEUE_TAG, Queue, queue_name, run_q
 from prismline_contracts.items import OPEN_RUNS
 from prismline_coordination import server
 from prismline_ledger import Ledger
-from prismline_runtime import Transport, clients, storage, transport
-from prismline_worker.run_queues import queues_of
+from prismline_runtime import Transport, clients, dynamodb, storage, transport
 from tests.simulation.aws.ec2 import Instance
 from tests.simulation.aws.loader import blueprint
 from tests.simulation.choices import Choices
 from tests.simulation.faults import Faults
+from tests.simulation.functions import CODES, StandInRunner
 from tests.simulation.lists import StandInPoster, StandInUrls
 from tests.simulation.plan import LIST_SERVICES, LOSABLE, SERVICES, Plan
 from tests.simulation.processes import Consumer, Handler, consumers, declared_services
 from tests.simulation.scheduler import START, Process, Scheduler, StoppedError
 from tests.simulation.trace import Trace
-from tests.simulation.virtual import TraceLogger, replaced, virtual
+from tests.simulation.virtual import TraceLogger, replaced, virtual, virtual_queue, virtual_threading
 from tests.simulation.workloads import (
     MODEL_SECONDS,
     CaptionModel,
@@ -45,11 +46,19 @@ from tests.simulation.workloads import (
 
 #: The deployment's name.
 ENVIRONMENT = "sim"
+_RUN_QUEUES = run_queue_prefix(ENVIRONMENT)
 #: The id of the GPU instance, and the parameter that holds it.
 INSTANCE = "i-0123456789abcdef0"
 GPU_PARAMETER = f"/prismline/{ENVIRONMENT}/resources/gpu/instance_id"
-#: Settings of services that make a few tasks a long list with several shards, blocks, messages and pages.
-SMALL_SETTINGS = {"own_queue_tasks": 4, "slice_seconds": 0.05, "export_part_bytes": 400}
+#: Settings of services that make a few tasks a long list with several shards, blocks, messages and pages. The splitter
+#: only wants to know whether there is a Valkey server (`slots.StandInValkey`).
+SMALL_SETTINGS = {
+    "own_queue_tasks": 4,
+    "slice_seconds": 0.05,
+    "export_part_bytes": 400,
+    "functions_runners": 2,
+    "prismline_valkey_url": "valkey://simulated",
+}
 #: The same for constants: module, name, value.
 SMALL_LIMITS = (
     ("prismline_splitter.ingestion", "TASKS_OF_ONE_SHARD", 3),
@@ -61,9 +70,16 @@ SMALL_LIMITS = (
     ("prismline_api.submission", "TASKS_PER_MESSAGE", 2),
     ("prismline_api.open_jobs", "SHARD_COUNT", 2),
     ("prismline_dlq_consumer.sweeper", "MAX_TASKS_PER_MESSAGE", 2),
-    ("prismline_dlq_consumer.recovery", "RETRY_TASKS", 2),
+    ("prismline_dlq_consumer.recovery.failed_tasks", "RETRY_TASKS", 2),
     ("prismline_exporter.exporting", "MIN_PART_BYTES", 100),
     ("prismline_exporter.exporting", "TASKS_PER_PAGE", 2),
+)
+#: Modules whose threads are those of the scheduler.
+WITH_THREADS = (
+    "prismline_runtime.consumer",
+    "prismline_worker.function_tasks",
+    "prismline_worker.run_queues",
+    "prismline_worker.runners",
 )
 
 
@@ -100,6 +116,8 @@ class World:
         self.processes: list[Process] = []
         self.consumers: list[Consumer] = []
         self._consumers_of: dict[str, list[Consumer]] = {}
+        #: Invocations with messages: (handler, queue).
+        self.handled: Counter[tuple[str, ...]] = Counter()
         self.closing = False
         self.finding: Finding | None = None
         self.gpu = "up"
@@ -135,6 +153,12 @@ class World:
     @property
     def bucket(self) -> str:
         return next(iter(self.aws.objects))
+
+    @property
+    def code(self) -> str:
+        """The digest of the function's code in all workers."""
+        upgraded = self.plan.upgraded_at
+        return CODES[upgraded is not None and self.seconds() >= upgraded]
 
     # ---- life
 
@@ -215,18 +239,16 @@ class World:
     @staticmethod
     def is_run_queue(name: str) -> bool:
         """Whether a queue with this full name belongs to one run."""
-        return name.startswith(run_queue_prefix(ENVIRONMENT)) and not name.endswith("-dlq")
+        return name.startswith(_RUN_QUEUES) and not name.endswith("-dlq")
 
     def run_queues(self) -> list[Any]:
-        """The queues of runs that a worker polls now. The read of the open runs takes no time and does not fail."""
+        """The queues with messages that belong to runs that go on. A worker polls these, or will soon know them."""
         found = [queue for name, queue in self.aws.queues.items() if queue.messages and self.is_run_queue(name)]
-        if not found:
-            return []
-        aws: Any = self.aws
-        with self.looking():
-            runs = Ledger(aws.dynamodb, self.runs_table).find_runs(queue.tags[RUN_QUEUE_TAG] for queue in found)
-        polled = queues_of(run for run in runs.values() if run.model_dump().get("GSI2_PK") == OPEN_RUNS)
-        return [queue for queue in found if queue.name in polled]
+        return [queue for queue in found if self._goes_on(queue.tags[RUN_QUEUE_TAG])]
+
+    def _goes_on(self, run_id: str) -> bool:
+        item = self.aws.tables[self.runs_table].get(run_id, "RUN") or {}
+        return item.get("GSI2_PK") == OPEN_RUNS and item.get("cancelled_at") is None and item.get("drained_at") is None
 
     def _watch_runs(self, changes: Sequence[Any]) -> None:
         """After the change of a run, workers look again which queues they poll."""
@@ -292,9 +314,10 @@ class World:
     def look_at(self, queue: str) -> None:
         """Wake the processes that wait for a message of a queue, if there is one."""
         known = queue_name(ENVIRONMENT, Queue.TASKS) if self.is_run_queue(queue) else queue
-        for consumer in self._consumers_of.get(known, ()):
-            if consumer.looks_at is not None and queue in self.aws.queues:
-                consumer.look(self.aws.queues[queue])
+        if queue in self.aws.queues:
+            for consumer in self._consumers_of.get(known, ()):
+                for wait in consumer.waits:
+                    wait.look(self.aws.queues[queue])
 
     # ---- the model and the GPU
 
@@ -411,7 +434,7 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     ]
     dependencies = [import_module(f"{service}.dependencies") for service in _packages()]
     found += [(module, "service_logger", lambda world: lambda _: world.logger) for module in dependencies]
-    for module in (*dependencies, server, transport):
+    for module in (*dependencies, dynamodb, server, transport):
         found += [
             (module, name, partial(_settings_of, value))
             for name, value in vars(module).items()
@@ -428,6 +451,9 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     found.append((worker, "PresignedRanges", lambda _: lambda _: None))  # all calls go through the world's clients
     found.append((captions, "httpx", _Http))
     found.append((import_module("prismline_worker.handler"), "UrlTasks", lambda _: StandInUrls))
+    found += [(import_module(module), "threading", lambda _: virtual_threading) for module in WITH_THREADS]
+    found.append((import_module("prismline_worker.function_tasks"), "queue", lambda _: virtual_queue))
+    found.append((import_module("prismline.supervisor"), "RunnerProcess", StandInRunner.of))
     found.append((import_module("prismline_webhooks.dependencies"), "Poster", lambda _: StandInPoster))
     found += [(import_module(module), name, partial(_same, value)) for module, name, value in SMALL_LIMITS]
     found.append((storage, "PART_BYTES", lambda _: storage.PART_BYTES))

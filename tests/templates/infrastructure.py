@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from prismline_api.uploads import LONGEST_WAIT, WAITING_TAG
+from prismline_contracts.commands import Queue
 from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, LIMITS
+from prismline_contracts.pools import pool_queue
 from tests.templates.damage import Case, changed, properties, removed, without
 from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, referred
 
@@ -16,6 +18,9 @@ from tests.templates.reading import Stacks, branches, exports, imports, leaves, 
 NO_VALUE = {"Ref": "AWS::NoValue"}
 #: Functions that reserve concurrency, so that a large run cannot use it up.
 RESERVED = {"ApiFunction", "InteractionsFunction", "DeadLettersFunction", "Function of dlq-consumer"}
+
+#: Services that only look at whether there is a cache, and do not connect to it.
+ONLY_ASK = {"splitter"}
 
 
 def function_of(stacks: Stacks, stack: str, mapping: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +45,7 @@ def visible_too_early(stacks: Stacks) -> Iterator[str]:
 def other_timeouts(stacks: Stacks) -> Iterator[str]:
     """The timeout of each function is that of the table of limits, because leases are derived from it."""
     limits = {f"prismline-${{Environment}}-{queue}": each.function_seconds for queue, each in LIMITS.items()}
+    limits[f"prismline-${{Environment}}-{pool_queue('${Pool}')}"] = LIMITS[Queue.TASKS].function_seconds
     limits |= {f"{name}-dlq": DEAD_LETTER_FUNCTION_SECONDS for name in limits}
     for stack, logical_id, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
         queue = stacks[stack]["Resources"].get(referred(mapping["EventSourceArn"]), {"Properties": {}})["Properties"]
@@ -84,9 +90,14 @@ def unreserved_functions(stacks: Stacks) -> Iterator[str]:
 
 
 def valkey_out_of_reach(stacks: Stacks) -> Iterator[str]:
-    """A cache and a GPU instance can be reached only from inside their VPC."""
+    """A cache can be reached only from inside its VPC. Outside of it, a function does not get the address."""
     for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
-        if "PRISMLINE_VALKEY_URL" not in function["Environment"]["Variables"]:
+        url = function["Environment"]["Variables"].get("PRISMLINE_VALKEY_URL")
+        if url is None:
+            continue
+        if not isinstance(url, dict) or url.get("Fn::If", [None])[0] != "WithValkey":
+            yield f"{stack}: {logical_id} gets the address of a cache that it may not reach"
+        if stack in ONLY_ASK:
             continue
         if "VpcConfig" not in function:
             yield f"{stack}: {logical_id} uses Valkey and cannot be put into a VPC"
@@ -204,11 +215,21 @@ def kept_for_ever(stacks: Stacks) -> Iterator[str]:
     for prefix in ("chunks/", "dead-letter-archive/", "exports/", "athena-results/"):
         if "ExpirationInDays" not in expire.get(prefix, {}):
             yield f"platform: objects under {prefix} do not expire"
-    if "AbortIncompleteMultipartUpload" not in expire.get(None, {}):
+    everywhere = {key for rule in bucket["LifecycleConfiguration"]["Rules"] if "Prefix" not in rule for key in rule}
+    if "AbortIncompleteMultipartUpload" not in everywhere:
         yield "platform: the parts of uploads that were given up do not expire"
+    if not {"NoncurrentVersionExpiration", "ExpiredObjectDeleteMarker"} <= everywhere:
+        yield "platform: versions of objects that were deleted do not expire"
     parameters = stacks["platform"]["Parameters"]
     if parameters["ChunkDays"]["Default"] < parameters["DeadLetterArchiveDays"]["Default"]:
         yield "platform: a dead letter outlives the input of its chunk"
+
+
+def lost_objects(stacks: Stacks) -> Iterator[str]:
+    """An object that was deleted or overwritten by mistake can be restored."""
+    versioning = {"Status": {"Fn::If": ["OnAws", "Enabled", "Suspended"]}}
+    if properties(stacks, "platform", "Bucket").get("VersioningConfiguration") != versioning:
+        yield "platform: the bucket keeps no versions"
 
 
 def lost_uploads(stacks: Stacks) -> Iterator[str]:
@@ -251,7 +272,7 @@ def fixed_partitions(stacks: Stacks) -> Iterator[str]:
                 yield f"{stack}: {leaf} names a partition"
 
 
-def unheard_alarms(stacks: Stacks) -> Iterator[str]:
+def alarms_without_actions(stacks: Stacks) -> Iterator[str]:
     """Alarms notify alerting; the alarms of alerting itself also notify another target."""
     for stack, logical_id, alarm in of_kind(stacks, "CloudWatch::Alarm"):
         topics = [each["Fn::ImportValue"]["Fn::Sub"].rsplit("-", 1)[-1] for each in alarm.get("AlarmActions", [])]
@@ -330,7 +351,9 @@ def wide_rights(stacks: Stacks) -> Iterator[str]:
                             .replace("${Bucket.Arn}/", "")
                             .replace("arn:${AWS::Partition}:s3:::${Bucket}/", "")
                         )
-                        if resource != {"Ref": "SourceObjects"} and not re.fullmatch(r"[a-z-]+/([a-z-]+/)?\*", path):
+                        if resource != {"Ref": "SourceObjects"} and not re.fullmatch(
+                            r"[a-z-]+/([a-z-]+/|\$\{Pool\}_)?\*", path
+                        ):
                             yield f"{stack}: {logical_id}: {action} is not limited to a prefix of the bucket"
 
 
@@ -360,6 +383,25 @@ def _whole_bucket(stacks: Stacks) -> None:
     statement["Resource"] = {"Fn::Sub": "arn:${AWS::Partition}:s3:::prismline-${Environment}/*"}
 
 
+#: The log messages that alarms count, by the end of the alarm's name.
+COUNTED = {"ledger-drift": "ledger_drift", "runs-not-swept": "run_not_swept", "dead-letters-failed": "dlq_decided"}
+
+
+def unsaved_queries(stacks: Stacks) -> Iterator[str]:
+    """A saved query reads each log group of a service's functions and tasks, and looks for what alarms count."""
+    for stack in sorted(stacks.keys() - {"platform"}):
+        queries = [query for name, _, query in of_kind(stacks, "Logs::QueryDefinition") if name == stack]
+        for name, _, alarm in of_kind(stacks, "CloudWatch::Alarm"):
+            short = str(alarm["AlarmName"]).partition("${Environment}-")[2].rstrip("'}")
+            message = COUNTED.get(short)
+            if name == stack and message and not any(f'"{message}"' in query["QueryString"] for query in queries):
+                yield f"{stack}: no query looks for {message}, which the alarm {short} counts"
+        read = {referred(group) for query in queries for group in query["LogGroupNames"]}
+        for name, logical_id, _ in of_kind(stacks, "Logs::LogGroup"):
+            if name == stack and logical_id not in read | {"StateMachineLogs"}:
+                yield f"{stack}: no query reads {logical_id}"
+
+
 MAPPED_ELSEWHERE = {"Fn::Sub": "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:other"}
 CASES: list[Case] = [
     (visible_too_early, changed("worker", "ChunksQueue", 960, "VisibilityTimeout")),
@@ -373,6 +415,7 @@ CASES: list[Case] = [
     (unreserved_functions, _unreserved_by_default),
     (valkey_out_of_reach, without("worker", "TasksFunction", "VpcConfig")),
     (valkey_out_of_reach, without("worker", "FunctionRole", "ManagedPolicyArns")),
+    (valkey_out_of_reach, changed("splitter", "Function", "x", "Environment", "Variables", "PRISMLINE_VALKEY_URL")),
     (lost_events, without("splitter", "ManifestRule", "Targets", 0, "DeadLetterConfig")),
     (lost_events, without("splitter", "ManifestRule", "Targets", 0, "RetryPolicy")),
     (open_dead_letter_queues, without("worker", "RefitsDeadLetterQueue", "RedriveAllowPolicy")),
@@ -387,15 +430,17 @@ CASES: list[Case] = [
     (silent_functions, without("api", "ApiFunction", "TracingConfig")),
     (silent_functions, without("splitter", "FunctionLogs", "RetentionInDays")),
     (silent_functions, without("status", "StateMachine", "LoggingConfiguration")),
-    (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 3)),
+    (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 4)),
+    (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 1)),
     (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 0)),
-    (lost_uploads, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 5)),
-    (lost_uploads, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 5, "TagFilters")),
+    (lost_objects, without("platform", "Bucket", "VersioningConfiguration")),
+    (lost_uploads, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 6)),
+    (lost_uploads, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 6, "TagFilters")),
     (lost_uploads, _short_wait),
     (homeless_buckets, changed("platform", "Bucket", {"Fn::Sub": "prismline-${Environment}"}, "BucketName")),
     (fixed_partitions, changed("worker", "ChunksQueue", "arn:aws:sqs:x", "QueueName")),
-    (unheard_alarms, without("alerting", "DeadLetterAlarm", "AlarmActions", 1)),
-    (unheard_alarms, removed("platform", "AlertingAlarmEmail")),
+    (alarms_without_actions, without("alerting", "DeadLetterAlarm", "AlarmActions", 1)),
+    (alarms_without_actions, removed("platform", "AlertingAlarmEmail")),
     (unwatched, removed("worker", "ChunksAgeAlarm")),
     (unwatched, removed("api", "ThrottlesAlarm")),
     (unwatched, removed("dlq-consumer", "SweeperSilentAlarm")),

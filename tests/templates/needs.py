@@ -15,6 +15,7 @@ from mypy import nodes
 
 from prismline_contracts import prefixes
 from prismline_contracts.commands import Queue
+from prismline_contracts.pools import POOL_QUEUE_PREFIX
 from tests.templates.reading import REPOSITORY
 from tests.templates.sources import Sources, infos_of, is_own, result_of
 
@@ -64,6 +65,8 @@ TABLE_CALLS = {
 }
 #: Queues of single runs, the queues whose messages the function receives, and the dead-letter queue of a queue.
 RUN_QUEUES, OWN_QUEUES, DEAD_LETTERS = "tasks-*", "own", "-dlq"
+#: Queues of pools.
+POOL_QUEUES = f"{POOL_QUEUE_PREFIX}*"
 SOURCES = tuple(prefixes.SOURCE_PREFIXES)
 ARCHIVE = (prefixes.DEAD_LETTERS_PREFIX, prefixes.FAILED_DEAD_LETTERS_PREFIX, prefixes.RECOVERING_PREFIX)
 #: What values are that code gets from outside, or that functions of the contracts compute.
@@ -72,6 +75,9 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "prismline_contracts.manifest.FitParams.noise": SOURCES,
     "prismline_contracts.captions.FrameWindow.frames": SOURCES,
     "prismline_contracts.tasks.TaskList.key": SOURCES,
+    "prismline_contracts.item_sources.ObjectItems.key": SOURCES,
+    "prismline_contracts.item_sources.PrefixItems.prefix": SOURCES,
+    "prismline_contracts.item_sources.InventoryItems.key": SOURCES,
     "prismline_contracts.jobs.ExportItem.key": (prefixes.EXPORTS_PREFIX,),
     "prismline_contracts.deadletters.RecoveryOperationItem.prefix": ARCHIVE,
     "prismline_contracts.deadletters.RecoveryOperationItem.record_keys": ARCHIVE,
@@ -79,29 +85,49 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "prismline_contracts.commands.RunSplit.manifest_key": (prefixes.MANIFEST_PREFIX, prefixes.JOBS_PREFIX),
     "prismline_contracts.commands.run_queue_prefix": (RUN_QUEUES,),
     "prismline_contracts.commands.run_queue_name": (RUN_QUEUES,),
-    "prismline_contracts.commands.task_queue_of": (Queue.TASKS.value, RUN_QUEUES),
+    "prismline_contracts.commands.task_queue_of": (Queue.TASKS.value, RUN_QUEUES, POOL_QUEUES),
+    "prismline_contracts.pools.pool_queue": (POOL_QUEUES,),
     "prismline_runtime.delivery.Delivery.queue": (OWN_QUEUES,),
-    "prismline_dlq_consumer.dead_letter.DeadLetterMessage.source_queue": tuple(Queue),
+    "prismline_dlq_consumer.dead_letter.DeadLetterMessage.source_queue": (*Queue, POOL_QUEUES),
     "prismline_contracts.jobs.jobs_table_name": ("jobs",),
 }
 #: Settings with the names of tables.
 TABLE_SETTINGS = {"runs_table": "runs", "jobs_table": "jobs", "workflow_state_table": "workflow-state"}
 #: Types of values that are no names.
 NO_NAMES = {"builtins.int", "builtins.float", "builtins.bool", "builtins.bytes"}
+#: A function whose result is no name, whatever it takes.
+MOMENT = "prismline_contracts.base.timestamp"
 TABLE = "prismline_runtime.dynamodb.Table"
 DEAD_LETTERS_OF = "prismline_contracts.commands.dead_letter_queue_name"
 #: Functions whose result is one of their arguments, or lies below it: its position.
 HANDS_ON = {
     "prismline_contracts.commands.queue_name": 1,
     "prismline_runtime.storage.Bucket.list": 0,
+    "prismline_runtime.storage.Bucket.entries": 0,
     "prismline_dlq_consumer.archive.Archive.list": 0,
 }
 #: Functions that look at any queue of the environment, and one that signs no real key.
-ANY_QUEUE = {"prismline_api.deployment.system.System._depth", "prismline_alerting.facts.FactFinder._depth"}
+ANY_QUEUE = {
+    "prismline_api.deployment.system.System._depth",
+    "prismline_api.deployment.system.System._look_at",
+    "prismline_alerting.facts.FactFinder._depth",
+}
 NO_OBJECT = {"prismline_api.console.upload_origin"}
 
+#: Functions of the command `prismline` whose argument is not followed, and what they need: the methods of a cache, and
+#: the look-up of a queue's URL where the code sends no message.
+DECLARED: dict[str, dict[str, str]] = {
+    "prismline_cli.chunk_inputs.ChunkInputs._read_copy": {"s3:GetObject": prefixes.CHUNKS_PREFIX},
+    "prismline_runtime.transport.Transport._look_up_queue_url": {},
+}
+#: Functions of the command that use a parameter, and which: the end of its name.
+PARAMETERS = {
+    "prismline_cli.connection.Connection.bucket": "platform/bucket",
+}
+PARAMETER_CALLS = {"get_parameter": "ssm:GetParameter", "put_parameter": "ssm:PutParameter"}
+
 TABLES = frozenset(TABLE_SETTINGS.values())
-ALL_QUEUES = frozenset({*Queue, RUN_QUEUES} | {f"{each}{DEAD_LETTERS}" for each in Queue})
+ALL_QUEUES = frozenset({*Queue, RUN_QUEUES, POOL_QUEUES} | {f"{each}{DEAD_LETTERS}" for each in (*Queue, POOL_QUEUES)})
 QUEUES = ALL_QUEUES | {OWN_QUEUES, f"{OWN_QUEUES}{DEAD_LETTERS}"}
 PREFIXES = frozenset(value for name, value in vars(prefixes).items() if name.endswith("_PREFIX"))
 
@@ -126,6 +152,12 @@ def needs_of(entry: str) -> frozenset[Need]:
 @cache
 def _sources() -> Sources:
     return Sources(REPOSITORY)
+
+
+@cache
+def needs_of_command(entry: str) -> frozenset[Need]:
+    """What the commands of the module `entry` of `prismline_cli` need, with parameters and events."""
+    return frozenset(_CommandFlow(_sources(), entry).needs())
 
 
 class _Flow:
@@ -209,6 +241,10 @@ class _Flow:
                 yield from [constant] if constant is not None else self._sources.referred(node)
             case nodes.Var():
                 yield from self._before_variable(node, anywhere=anywhere)
+            case nodes.FuncBase() if node.fullname == MOMENT:
+                return
+            case nodes.FuncBase() if node.name in TABLE_SETTINGS:  # a property of the command's connection
+                yield TABLE_SETTINGS[node.name]
             case nodes.FuncBase():
                 yield from KNOWN.get(node.fullname) or self._sources.returned[node]
             case nodes.CallExpr():
@@ -242,6 +278,22 @@ class _Flow:
             if isinstance(call.callee, nodes.MemberExpr):
                 yield call.callee.expr
             yield from _first_part(call) or call.args
+
+
+class _CommandFlow(_Flow):
+    """The same for the command. It also reads parameters and publishes events."""
+
+    def _uses(self, call: nodes.CallExpr, name: str, where: str) -> Iterator[tuple[set[str], set[str]]]:
+        called = call.callee.name if isinstance(call.callee, nodes.MemberExpr) else ""
+        if called in PARAMETER_CALLS:
+            yield {PARAMETER_CALLS[called]}, {PARAMETERS[name]}
+        elif called == "put_events":
+            yield {"events:PutEvents"}, {"the bus"}
+        else:
+            try:
+                yield from list(super()._uses(call, name, where))
+            except LookupError:
+                yield from (({action}, {on}) for action, on in DECLARED[name].items())
 
 
 def _first_part(call: nodes.CallExpr) -> list[nodes.Expression]:

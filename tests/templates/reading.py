@@ -9,9 +9,11 @@ from typing import Any
 
 import yaml
 
+from prismline_deploy.pools import POOL_TEMPLATE
+
 REPOSITORY = Path(__file__).parents[2]
 
-#: Parsed templates by stack: `platform` and the services.
+#: Parsed templates by stack: `platform`, the services, and `pool`, which stands for each pool.
 Stacks = dict[str, dict[str, Any]]
 
 
@@ -37,10 +39,12 @@ def read_template(path: Path) -> dict[str, Any]:
     return template
 
 
-def read_stacks() -> Stacks:
-    """All templates of this checkout."""
+def read_stacks(*, pools: bool = False) -> Stacks:
+    """All templates of this checkout; with `pools` also that of a pool, which no environment needs."""
     paths = {path.parent.name: path for path in sorted(REPOSITORY.glob("services/*/template.yaml"))}
     paths = {"platform": REPOSITORY / "platform" / "template.yaml", **paths}
+    if pools:
+        paths["pool"] = REPOSITORY / POOL_TEMPLATE
     return {name: read_template(path) for name, path in paths.items()}
 
 
@@ -182,6 +186,8 @@ def conditions(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
                 return not value(argument[0])
             case "Fn::And":
                 return all(value(each) for each in argument)
+            case "Fn::Or":
+                return any(value(each) for each in argument)
         raise LookupError(f"{function} is not read")
 
     for name, expression in template.get("Conditions", {}).items():

@@ -12,7 +12,8 @@ from tests.templates.damage import Case, changed, properties, without
 from tests.templates.reading import Stacks, branches, of_kind, statements, text_of
 
 ROLES = "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/"
-BOUNDARY = {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/prismline-${Environment}-boundary"}
+POLICIES = "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/"
+BOUNDARY = {"Fn::Sub": f"{POLICIES}prismline-${{Environment}}-boundary-${{AWS::Region}}"}
 #: The actions of AWS's policy AWSLambdaVPCAccessExecutionRole, without logs.
 VPC_ACTIONS = (
     "ec2:AssignPrivateIpAddresses",
@@ -31,6 +32,15 @@ LONGEST = {
     "${AWS::AccountId}": "1" * 12,
     "${AWS::Partition}": "aws-us-gov",
     "${AWS::URLSuffix}": "amazonaws.com.cn",
+}
+#: Properties with the name of a resource that all Regions of an account share.
+GLOBAL_NAMES = {
+    "CloudWatch::Dashboard": "DashboardName",
+    "IAM::Group": "GroupName",
+    "IAM::InstanceProfile": "InstanceProfileName",
+    "IAM::ManagedPolicy": "ManagedPolicyName",
+    "IAM::Role": "RoleName",
+    "IAM::User": "UserName",
 }
 #: Actions that grant permissions: allowed only on roles that have the boundary.
 ROLE_CHANGES = {
@@ -59,7 +69,7 @@ NEVER = {
 NAMELESS = re.compile(
     r"application-autoscaling:Describe\*|cloudformation:GetTemplateSummary|cloudwatch:DescribeAlarms|ec2:Describe\w+"
     r"|ecr:GetAuthorizationToken|ecs:(Deregister|Describe)TaskDefinition|lambda:(GetAccountSettings|List\w+)"
-    r"|logs:(\*LogDeliver\*|Describe\w+|PutResourcePolicy)|ssm:DescribeParameters|states:ValidateStateMachineDefinition"
+    r"|logs:(\*LogDeliver\*|\*QueryDefinition\*|Describe\w+|PutResourcePolicy)|ssm:DescribeParameters|states:ValidateStateMachineDefinition"
 )
 
 
@@ -88,6 +98,20 @@ def unbounded_roles(stacks: Stacks) -> Iterator[str]:
         yield "platform: the boundary does not have the name that the roles of services use"
 
 
+def names_without_region(stacks: Stacks) -> Iterator[str]:
+    """An environment of the same name in another Region of the account has other global names."""
+    for kind, name in GLOBAL_NAMES.items():
+        for stack, logical_id, properties_ in of_kind(stacks, kind):
+            if name in properties_ and "${AWS::Region}" not in text_of(stacks, stack, properties_[name]):
+                yield f"{stack}: {logical_id} has the same name in each Region"
+
+
+def lost_boundary(stacks: Stacks) -> Iterator[str]:
+    """IAM deletes no boundary that roles have, so a replaced one remains until their stacks are deployed."""
+    if stacks["platform"]["Resources"]["Boundary"].get("UpdateReplacePolicy") != "Retain":
+        yield "platform: a new boundary deletes the old one, which roles of services have"
+
+
 def swallowed_rights(stacks: Stacks) -> Iterator[str]:
     """The boundary allows everything that a role is granted."""
     boundary = [
@@ -104,7 +128,7 @@ def swallowed_rights(stacks: Stacks) -> Iterator[str]:
 def wide_boundary(stacks: Stacks) -> Iterator[str]:
     """The boundary allows only resources named after Prismline; of other resources services may read descriptions."""
     beyond = re.compile(
-        r"cloudwatch:(Describe|Get)\w+|ec2:Describe\*|ec2:(Create|Delete)NetworkInterface|ec2:\w+PrivateIpAddresses"
+        r"cloudwatch:(Describe|Get|List)\w+|ec2:Describe\*|ec2:(Create|Delete)NetworkInterface|ec2:\w+PrivateIpAddresses"
         r"|ecr:GetAuthorizationToken|logs:(\*LogDeliver\*|Describe\w+|GetQueryResults|PutResourcePolicy)"
         r"|sqs:(GetQueueAttributes|ListQueues)"
         r"|states:SendTask\w+|xray:(Get|Put)\*"
@@ -145,8 +169,8 @@ def deployer_for_anybody(stacks: Stacks) -> Iterator[str]:
 
 def deployer_out_of_bounds(stacks: Stacks) -> Iterator[str]:
     """The deployer changes only resources named after Prismline, creates only roles with the boundary, and cannot
-    change its own limits."""
-    own = f"{ROLES}prismline-${{Environment}}-deployer"
+    change the limits of a deployer."""
+    own = f"{ROLES}prismline-${{Environment}}-deployer*"
     refused = False
     for statement in statements(properties(stacks, "platform", "DeployerRole")):
         arns = [text_of(stacks, "platform", each) for each in branches(statement["Resource"])]
@@ -174,7 +198,7 @@ def deployer_out_of_bounds(stacks: Stacks) -> Iterator[str]:
             if arn.startswith(BOUNDARY["Fn::Sub"]) or ":policy/prismline-${Environment}-*" in arn:
                 yield "platform: the deployer may change the boundary"
     if not refused:
-        yield "platform: the deployer may change its own role"
+        yield "platform: the deployer may change the role of a deployer"
 
 
 def long_policies(stacks: Stacks) -> Iterator[str]:
@@ -251,14 +275,22 @@ def _shares_the_catalog(stacks: Stacks) -> None:
 
 
 def _own_policies(stacks: Stacks) -> None:
-    deployer_statement(stacks, "iam:CreatePolicy*")["Resource"] = {
-        "Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/prismline-${Environment}-*"
-    }
+    deployer_statement(stacks, "iam:CreatePolicy*")["Resource"] = {"Fn::Sub": f"{POLICIES}prismline-${{Environment}}-*"}
 
 
 def _frees_itself(stacks: Stacks) -> None:
     document = properties(stacks, "platform", "DeployerRole")["Policies"][0]["PolicyDocument"]
     document["Statement"] = [each for each in document["Statement"] if each["Effect"] == "Allow"]
+
+
+def _deletes_boundary(stacks: Stacks) -> None:
+    del stacks["platform"]["Resources"]["Boundary"]["UpdateReplacePolicy"]
+
+
+def _frees_others(stacks: Stacks) -> None:
+    document = properties(stacks, "platform", "DeployerRole")["Policies"][0]["PolicyDocument"]
+    (deny,) = (each for each in document["Statement"] if each["Effect"] == "Deny")
+    deny["Resource"] = {"Fn::Sub": f"{ROLES}prismline-${{Environment}}-deployer-${{AWS::Region}}"}
 
 
 def _long(stacks: Stacks) -> None:
@@ -277,6 +309,9 @@ def _new_right(stacks: Stacks) -> None:
 CASES: list[Case] = [
     (unbounded_roles, without("worker", "FunctionRole", "PermissionsBoundary")),
     (unbounded_roles, changed("platform", "Boundary", "other", "ManagedPolicyName")),
+    (names_without_region, changed("platform", "OperatorRole", {"Fn::Sub": "prismline-${Environment}-op"}, "RoleName")),
+    (names_without_region, changed("platform", "Dashboard", {"Fn::Sub": "p-${Environment}"}, "DashboardName")),
+    (lost_boundary, _deletes_boundary),
     (swallowed_rights, _new_right),
     (swallowed_rights, without("platform", "Boundary", "PolicyDocument", "Statement", 1)),
     (wide_boundary, _wide),
@@ -291,5 +326,6 @@ CASES: list[Case] = [
     (deployer_out_of_bounds, _shares_the_catalog),
     (deployer_out_of_bounds, _own_policies),
     (deployer_out_of_bounds, _frees_itself),
+    (deployer_out_of_bounds, _frees_others),
     (long_policies, _long),
 ]

@@ -17,7 +17,7 @@ from mypy.options import Options
 from mypy.types import CallableType, Instance, TypeType, TypeVarType, UnionType, get_proper_type
 
 #: Functions that return the function that they take.
-HAND_ON_FUNCTIONS = {"cache", "partial"}
+HAND_ON_FUNCTIONS = {"cache", "once", "partial"}
 #: Methods that put a value into a collection.
 PUTS = {"add", "append", "extend", "update"}
 #: Functions that make objects of their class.
@@ -25,10 +25,10 @@ CONSTRUCTORS = {"connect", "from_environment", "of", "__init__"}
 
 
 class Sources:
-    """The functions of all services and libraries, what they refer to, and where values come from."""
+    """The functions of all services, libraries and of the command, what they refer to, and where values come from."""
 
     def __init__(self, root: Path) -> None:
-        folders = [*root.glob("services/*/src"), *root.glob("libs/*/src"), root / "contracts/src"]
+        folders = [*root.glob("services/*/src"), *root.glob("libs/*/src"), root / "contracts/src", root / "cli/src"]
         options = Options()
         options.export_types = options.preserve_asts = options.ignore_missing_imports = True
         options.incremental, options.follow_imports = False, "skip"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from botocore.exceptions import BotoCoreError, ClientError
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
-from urllib3.exceptions import HTTPError
 
 from prismline_cli.output import CommandError, ExitCode, print_error, printing_as
-from prismline_runtime import PermanentError, PrismlineError, error_code
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
 
 #: If this variable is set, a fault of the command itself is shown with its traceback.
 TRACEBACK_VARIABLE = "PRISMLINE_TRACEBACK"
@@ -71,40 +71,57 @@ class Application(TyperGroup):
 
 def failure_of(error: Exception) -> CommandError:
     """Convert an exception of a command to a sentence and an exit code."""
+    from prismline_client import ApiError  # noqa: PLC0415
+
     match error:
         case CommandError():
             return error
         case typer.Abort():
             return CommandError("Interrupted.", ExitCode.INTERRUPTED)
+        case ApiError():
+            return CommandError(str(error), ExitCode.UNREACHABLE if error.unreachable else ExitCode.USAGE)
+        case OSError():
+            what = f"{error.filename}: " if error.filename else ""
+            return CommandError(f"{what}{error.strerror or error}.")
+    return _failure_of_aws(error) or CommandError(
+        f"The command has a fault: {type(error).__name__}: {error}. Set {TRACEBACK_VARIABLE}=1 to see where.",
+        ExitCode.FAULT,
+    )
+
+
+def _failure_of_aws(error: Exception) -> CommandError | None:
+    """Convert an error of a command that uses AWS. None: it is something else."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  slow imports, which most commands spare
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    from prismline_runtime import PermanentError, PrismlineError  # noqa: PLC0415
+
+    match error:
         case PermanentError():
             return CommandError(str(error))
         case ClientError():
             return _refused(error)
         case PrismlineError() | BotoCoreError() | HTTPError():
             return CommandError(f"Cannot reach Prismline: {error}", ExitCode.UNREACHABLE)
-        case OSError():
-            what = f"{error.filename}: " if error.filename else ""
-            return CommandError(f"{what}{error.strerror or error}.")
-    return CommandError(
-        f"The command has a fault: {type(error).__name__}: {error}. Set {TRACEBACK_VARIABLE}=1 to see where.",
-        ExitCode.FAULT,
-    )
+    return None
 
 
 def _refused(error: ClientError) -> CommandError:
     """Convert an error of AWS to a sentence for a user of the command."""
-    code, said = error_code(error), error.response.get("Error", {})
+    from prismline_runtime import error_code  # noqa: PLC0415
+
+    code, details = error_code(error), error.response.get("Error", {})
     if code in _NO_OBJECT:
-        key = said.get("Key")
+        key = details.get("Key")
         return CommandError(f"The object {key} is not in the bucket." if key else "The object is not in the bucket.")
     if code in _NO_SYSTEM:
         return CommandError(
-            f"There is no Prismline in this environment: {said.get('Message') or code}."
+            f"There is no Prismline in this environment: {details.get('Message') or code}."
             " ENVIRONMENT names the environment.",
             ExitCode.UNREACHABLE,
         )
     return CommandError(
-        f"AWS refused {error.operation_name}: {said.get('Message') or 'no reason given'} ({code}).",
+        f"AWS refused {error.operation_name}: {details.get('Message') or 'no reason given'} ({code}).",
         ExitCode.UNREACHABLE,
     )
 

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from prismline_cli.decomposition_picture import Maps, maps
 from prismline_contracts.objects import CubeGeometry, LineProfile
-from prismline_cube import SpectralAxis, flat_components, single_gaussians
+from prismline_cube import DisplayAxis, flat_components, gaussians, is_thick, single_gaussians
 
 Values = NDArray[np.float64]
+#: The lines of which each component of the two runs is the sum. None: a component is one Gaussian.
+_Lines = tuple[LineProfile | None, LineProfile | None]
 
 #: Two models are different decompositions if their difference, in units of the noise, is more than this. With white
 #: noise, the data distinguish them at this many standard deviations.
@@ -82,7 +84,7 @@ class Comparison:
 
     geometry: CubeGeometry
     #: The lines of which each component of a run is the sum. None: a component is one Gaussian.
-    lines: tuple[LineProfile | None, LineProfile | None]
+    lines: _Lines
     counts: tuple[Counts, Counts]
     #: Values of each quantity, by its name with unit: of components, or of spectra.
     values: dict[str, tuple[Values, Values]]
@@ -107,8 +109,8 @@ def mismatch(first: CubeGeometry, second: CubeGeometry) -> str | None:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             return f"one has {one} {what} and the other {other}"
-    ends = [(axis.at(0), axis.at(first.n_channels - 1)) for axis in map(SpectralAxis.of, (first, second))]
-    step = abs(SpectralAxis.of(first).step)
+    ends = [(axis.at(0), axis.at(first.n_channels - 1)) for axis in map(DisplayAxis.of, (first, second))]
+    step = abs(DisplayAxis.of(first).step)
     if not np.allclose(ends[0], ends[1], rtol=0.0, atol=1e-3 * step):
         return f"one goes from {ends[0][0]:g} to {ends[0][1]:g} and the other from {ends[1][0]:g} to {ends[1][1]:g}"
     return None
@@ -171,6 +173,16 @@ def model_distance(first: Values, second: Values) -> float:
     return math.sqrt(max(0.0, float(amplitude @ overlap @ amplitude)))
 
 
+def _distance(models: tuple[Values, Values], lines: _Lines, n_channels: int) -> float:
+    """As :func:`model_distance`, for components (k, 4) with an optical depth, and with `lines`."""
+    if not any(map(is_thick, models)):
+        return model_distance(single_gaussians(models[0], lines[0]), single_gaussians(models[1], lines[1]))
+    # Curves with an optical depth have no closed form: the integral is the sum over a grid, four points a channel.
+    grid = np.arange(4 * n_channels) / 4.0
+    first, second = (gaussians(model, grid, line).sum(axis=0) for model, line in zip(models, lines, strict=True))
+    return math.sqrt(float(((first - second) ** 2).sum()) / 4.0)
+
+
 def _counts(table: pa.Table, n_pixels: int) -> Counts:
     status = np.asarray(table["status"].to_pylist(), dtype=object)
     number = {name: int((status == name).sum()) for name in ("fitted", "empty", "blank", "timed_out")}
@@ -181,7 +193,7 @@ def _counts(table: pa.Table, n_pixels: int) -> Counts:
 def _values(
     tables: Sequence[pa.Table], found: Sequence[Maps], geometry: CubeGeometry
 ) -> dict[str, tuple[Values, Values]]:
-    axis = SpectralAxis.of(geometry)
+    axis = DisplayAxis.of(geometry)
     signal, width = geometry.bunit or "unit of the cube", axis.unit or "unit of the axis"
     pairs: dict[str, list[Values]] = {}
     for table, each in zip(tables, found, strict=True):
@@ -203,7 +215,7 @@ def _pixels(
     tables: Sequence[pa.Table],
     found: Sequence[Maps],
     geometry: CubeGeometry,
-    lines: tuple[LineProfile | None, LineProfile | None],
+    lines: _Lines,
 ) -> list[PixelDifference]:
     columns = [_by_pixel(table, geometry) for table in tables]
     pixels = []
@@ -211,9 +223,8 @@ def _pixels(
         (one, rms, sky), (other, other_rms, _) = (column[index] for column in columns)
         y, x = divmod(index, geometry.nx)
         noise = np.nanmean([rms, other_rms]) if np.isfinite([rms, other_rms]).any() else math.nan
-        same = lines[0] == lines[1] and one.shape == other.shape and bool((one == other).all())
-        models = single_gaussians(one, lines[0]), single_gaussians(other, lines[1])
-        distance = 0.0 if same else model_distance(*models) / noise
+        same = lines[0] == lines[1] and np.array_equal(one, other, equal_nan=True)
+        distance = 0.0 if same else _distance((one, other), lines, geometry.n_channels) / noise
         strongest = tuple(_number(each.strongest[y, x]) for each in found)
         pixels.append(
             PixelDifference(
@@ -227,15 +238,22 @@ def _pixels(
 def _by_pixel(
     table: pa.Table, geometry: CubeGeometry
 ) -> dict[int, tuple[Values, float, tuple[float | None, float | None]]]:
-    """Components (k, 3), noise and celestial coordinates of the fitted pixels, by y * nx + x."""
-    names = ["component_amplitudes", "component_means", "component_stddevs", "longitude", "latitude"]
+    """Components (k, 4), noise and celestial coordinates of the fitted pixels, by y * nx + x.
+
+    The fourth column has optical depths, NaN where there are none.
+    """
+    names = [
+        *("component_amplitudes", "component_means", "component_stddevs", "component_optical_depths"),
+        *("longitude", "latitude"),
+    ]
     columns = [table[name].to_pylist() if name in table.column_names else [None] * len(table) for name in names]
     found = {}
-    for x, y, rms, status, amplitude, mean, stddev, longitude, latitude in zip(
+    for x, y, rms, status, amplitude, mean, stddev, depth, longitude, latitude in zip(
         *(table[name].to_pylist() for name in ("x", "y", "rms", "status")), *columns, strict=True
     ):
         if status in _LOOKED_AT:
-            components = np.array([amplitude, mean, stddev], dtype=np.float64).T.reshape(-1, 3)
+            known = depth or [math.nan] * len(amplitude)
+            components = np.array([amplitude, mean, stddev, known], dtype=np.float64).T.reshape(-1, 4)
             noise = math.nan if rms is None else rms
             found[y * geometry.nx + x] = components, noise, (longitude, latitude)
     return found

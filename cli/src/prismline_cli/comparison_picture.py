@@ -18,7 +18,7 @@ from prismline_cli import decomposition_picture, panels
 from prismline_cli.comparison import Comparison, PixelDifference
 from prismline_cli.panels import ROUND_STEPS, Map, draw_counts, draw_map, most_counted, robust_scale
 from prismline_cli.titles import Title
-from prismline_cube import SpectralAxis, gaussians
+from prismline_cube import DisplayAxis, gaussians
 
 #: Number of pixels, those that differ most, whose spectra are drawn, and number of spectra in a row.
 SPECTRA, _IN_A_ROW = 6, 3
@@ -64,7 +64,7 @@ def draw(
 
 
 def _draw_maps(part: Any, found: Comparison, names: tuple[str, str], marked: list[decomposition_picture.Pixel]) -> None:
-    axis, (first, second) = SpectralAxis.of(found.geometry), found.maps
+    axis, (first, second) = DisplayAxis.of(found.geometry), found.maps
     kinds = first.kinds, second.kinds, panels.kinds_of_both(first.kinds, second.kinds)
     rows = panels.map_panels(part, 3, 3, found.geometry)
     area = " ".join(unit for unit in (found.geometry.bunit, axis.unit) if unit)
@@ -111,7 +111,7 @@ def _draw_distributions(part: Any, found: Comparison, names: tuple[str, str]) ->
 
 
 def _draw_spectra(part: Any, found: Comparison, spectra: Mapping[Any, Any], names: tuple[str, str]) -> None:
-    axis = SpectralAxis.of(found.geometry)
+    axis = DisplayAxis.of(found.geometry)
     by_pixel = {(pixel.x, pixel.y): pixel for pixel in found.pixels}
     plots = part.subplots(math.ceil(len(spectra) / _IN_A_ROW), _IN_A_ROW, sharex=True, squeeze=False)
     for number, (plot, (pixel, (values, *models))) in enumerate(zip(plots.flat, spectra.items(), strict=False), 1):

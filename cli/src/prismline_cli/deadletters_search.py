@@ -1,22 +1,18 @@
-"""Search the archive of dead letters with SQL, in DuckDB.
+"""Search the archive of dead letters.
 
-The archive is partitioned by date. The search fetches only the objects of the given dates, a few at a time, into a
-table on disk, so that memory does not grow with the archive. Records that a recovery has taken are no longer stored by
-date, so the search fetches all of them. On AWS, Athena can query all other records.
+The archive is partitioned by date. A search fetches only the objects of the given dates, a few at a time, and keeps
+only what it returns. Records that a recovery has taken are no longer stored by date, so the search fetches all of them.
+On AWS, Athena can query all other records.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
@@ -26,63 +22,15 @@ from prismline_contracts.deadletters import DeadLetterRecord
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
 from prismline_runtime import batches, describe_invalid, error_code
 
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 #: Objects that are fetched at the same time. A record can have several megabytes.
 READERS = 16
-#: Bytes of records that are gathered in a file before DuckDB reads the file.
-INGEST_BYTES = 32 * 2**20
-#: Most memory that DuckDB uses. It keeps the rest on disk.
-MEMORY_LIMIT = "256MB"
+#: Rows that are sorted together.
+SORTED_ROWS = 1000
+#: Fields of a record that a row leaves out.
+LEFT_OUT = {"body", "attributes", "messageAttributes", "receiptHandle"}
 
 #: A date's folder below the archive's prefix.
 _DATE_FOLDER = re.compile(r"/(\d{4}-\d{2}-\d{2})/$")
-#: Columns of the table `dead_letters`: the place of the record, and its fields without the body.
-_COLUMNS = {
-    "eventdate": "DATE",
-    "key": "VARCHAR",
-    "recovering": "BOOLEAN",
-    "recovery_failed": "BOOLEAN",
-    "body_bytes": "BIGINT",
-    "error": "VARCHAR",
-    "execution": "VARCHAR",
-    "time": "VARCHAR",
-    "collection": "VARCHAR",
-    "granules": "VARCHAR[]",
-    "stateMachine": "VARCHAR",
-    "status": "VARCHAR",
-    "md5OfBody": "VARCHAR",
-    "eventSource": "VARCHAR",
-    "awsRegion": "VARCHAR",
-    "messageId": "VARCHAR",
-    "receiptHandle": "VARCHAR",
-    "attributes": "JSON",
-    "messageAttributes": "JSON",
-    "run_id": "VARCHAR",
-    "chunk_id": "VARCHAR",
-    "source_queue": "VARCHAR",
-    "receive_count": "BIGINT",
-    "archived_at": "VARCHAR",
-    "recovery": "VARCHAR",
-}
-
-#: SQL conditions for the fields of a `Search`.
-_CONDITIONS = {
-    "survey": "collection = $survey",
-    "run_id": "run_id = $run_id",
-    "error": "contains(lower(error), lower($error))",
-}
-
-LATEST_FIRST = """
-SELECT * EXCLUDE (attributes, messageAttributes, receiptHandle)
-FROM dead_letters ORDER BY eventdate DESC, archived_at DESC, key LIMIT $limit
-"""
-BY_CAUSE = """
-SELECT eventdate, source_queue, error, count(*) AS records, count(DISTINCT messageId) AS messages,
-       count(DISTINCT run_id) AS runs, count(DISTINCT (run_id, chunk_id)) FILTER (chunk_id IS NOT NULL) AS chunks
-FROM dead_letters GROUP BY ALL ORDER BY eventdate DESC, records DESC, source_queue, error
-"""
 
 
 @dataclass(frozen=True)
@@ -96,39 +44,77 @@ class Search:
     #: Text that the error contains. Case is ignored.
     error: str | None = None
 
-
-@contextmanager
-def dead_letters(connection: Connection, search: Search) -> Iterator[DuckDBPyConnection]:
-    """A database with the table `dead_letters` of all records found. It is deleted when the block ends."""
-    import duckdb  # noqa: PLC0415  an import of a third of a second that other commands do not need
-
-    wanted = {name: value for name in _CONDITIONS if (value := getattr(search, name))}
-    where = " AND ".join(_CONDITIONS[name] for name in wanted) or "true"
-    with TemporaryDirectory(prefix="prismline-deadletters-") as folder:
-        gathered = Path(folder) / "records.ndjson"
-        with duckdb.connect(
-            str(Path(folder) / "archive.duckdb"), config={"memory_limit": MEMORY_LIMIT, "temp_directory": folder}
-        ) as database:
-            columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
-            database.execute(f"CREATE TABLE dead_letters ({columns})")
-            for rows in _portions(_rows(connection, search)):
-                gathered.write_text("\n".join(rows))
-                database.execute(
-                    "INSERT INTO dead_letters SELECT * FROM read_json($file, format = 'newline_delimited',"
-                    f" columns = {_COLUMNS}) WHERE {where}",
-                    {"file": str(gathered), **wanted},
-                )
-            yield database
+    def matches(self, row: dict[str, Any]) -> bool:
+        """Whether a row meets the conditions. Its day is not checked."""
+        return (
+            self.survey in (None, row["collection"])
+            and self.run_id in (None, row["run_id"])
+            and (self.error is None or self.error.lower() in (row["error"] or "").lower())
+        )
 
 
-def rows_of(database: DuckDBPyConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-    """The rows that a query returns, as dicts. Dates are text."""
-    answer = database.execute(sql, parameters)
-    names = [column[0] for column in answer.description or ()]
-    return [
-        {name: str(value) if isinstance(value, date) else value for name, value in zip(names, row, strict=True)}
-        for row in answer.fetchall()
+@dataclass
+class Cause:
+    """What dead letters of one day, queue and error have in common."""
+
+    records: int = 0
+    messages: set[str | None] = field(default_factory=set)
+    runs: set[str] = field(default_factory=set)
+    chunks: set[tuple[str | None, str]] = field(default_factory=set)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Count a row."""
+        self.records += 1
+        self.messages.add(row["messageId"])
+        if row["run_id"] is not None:
+            self.runs.add(row["run_id"])
+        if row["chunk_id"] is not None:
+            self.chunks.add((row["run_id"], row["chunk_id"]))
+
+    def counts(self) -> dict[str, int]:
+        """The numbers of `prismline deadletters stats`."""
+        messages = len(self.messages - {None})
+        return {"records": self.records, "messages": messages, "runs": len(self.runs), "chunks": len(self.chunks)}
+
+
+def dead_letters(connection: Connection, search: Search) -> Iterator[dict[str, Any]]:
+    """The rows of all records found: the place of a record and its fields without `LEFT_OUT`.
+
+    Fetches `READERS` records at a time. A dead letter without an error (its worker died, or the attempt may succeed
+    later) gets the error that the ledger has for its chunk.
+    """
+    for found in batches(found_records(connection, search), READERS):
+        silent = [name for _, record in found if record.error is None and (name := _chunk_name(record)) is not None]
+        chunks = connection.ledger.find(silent) if silent else {}
+        for key, record in found:
+            chunk = chunks.get(_chunk_name(record) or ("", "")) if record.error is None else None
+            row = _row(key, record, (chunk.error or chunk.last_error) if chunk is not None else None)
+            if search.matches(row):
+                yield row
+
+
+def latest(rows: Iterable[dict[str, Any]], limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The newest rows, newest first, and the number of all rows."""
+    newest: list[dict[str, Any]] = []
+    total = 0
+    for portion in batches(rows, SORTED_ROWS):
+        total += len(portion)
+        by_key = sorted([*newest, *portion], key=lambda row: row["key"])
+        newest = sorted(by_key, key=lambda row: (row["eventdate"], row["archived_at"] or ""), reverse=True)[:limit]
+    return newest, total
+
+
+def by_cause(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The counts for each day, queue and error: newest day first, then the most frequent cause."""
+    causes: dict[tuple[str, str | None, str | None], Cause] = {}
+    for row in rows:
+        causes.setdefault((row["eventdate"], row["source_queue"], row["error"]), Cause()).add(row)
+    found: list[dict[str, Any]] = [
+        {"eventdate": day, "source_queue": queue, "error": error} | cause.counts()
+        for (day, queue, error), cause in causes.items()
     ]
+    found.sort(key=lambda row: (-row["records"], row["source_queue"] or "", row["error"] or ""))
+    return sorted(found, key=lambda row: row["eventdate"], reverse=True)
 
 
 def record_keys(connection: Connection, search: Search, message_id: str = "") -> Iterator[str]:
@@ -188,23 +174,11 @@ def _was_within(record: DeadLetterRecord, search: Search) -> bool:
     return search.first.isoformat() <= (record.archived_at or "")[:10] <= search.last.isoformat()
 
 
-def _rows(connection: Connection, search: Search) -> Iterator[str]:
-    """The records as JSON lines, `READERS` of them in memory at a time. A dead letter without an error (its worker
-    died, or the attempt may succeed later) gets the error that the ledger has for its chunk.
-    """
-    for found in batches(found_records(connection, search), READERS):
-        silent = [name for _, record in found if record.error is None and (name := _chunk_name(record)) is not None]
-        chunks = connection.ledger.find(silent) if silent else {}
-        for key, record in found:
-            chunk = chunks.get(_chunk_name(record) or ("", "")) if record.error is None else None
-            yield _row(key, record, (chunk.error or chunk.last_error) if chunk is not None else None)
-
-
 def _chunk_name(record: DeadLetterRecord) -> tuple[str, str] | None:
     return (record.run_id, record.chunk_id) if record.run_id and record.chunk_id else None
 
 
-def _row(key: str, record: DeadLetterRecord, chunk_error: str | None) -> str:
+def _row(key: str, record: DeadLetterRecord, chunk_error: str | None) -> dict[str, Any]:
     recovering = key.startswith(RECOVERING_PREFIX)
     place = {
         "eventdate": (record.archived_at or "")[:10] if recovering else key.split("/")[-2],
@@ -213,19 +187,4 @@ def _row(key: str, record: DeadLetterRecord, chunk_error: str | None) -> str:
         "recovery_failed": key.startswith(FAILED_DEAD_LETTERS_PREFIX),
         "body_bytes": len(record.body.encode(errors="surrogatepass")),
     }
-    fields = record.model_dump(exclude={"body"})
-    return json.dumps(fields | place | {"error": record.error or chunk_error})
-
-
-def _portions(lines: Iterable[str]) -> Iterator[list[str]]:
-    """`lines` in lists of about `INGEST_BYTES`."""
-    portion: list[str] = []
-    size = 0
-    for line in lines:
-        portion.append(line)
-        size += len(line)
-        if size >= INGEST_BYTES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+    return place | record.model_dump(exclude=LEFT_OUT) | {"error": record.error or chunk_error}

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from prismline_cli import panels, titles
 from prismline_cli.panels import ROUND_STEPS, Map, PixelKind, draw_counts, draw_map, robust_scale
 from prismline_cli.titles import Title
+from prismline_contracts.decomposition import BASELINE_COLUMNS
 from prismline_contracts.maps import MapName
 from prismline_contracts.objects import CubeGeometry, LineProfile
-from prismline_cube import SpectralAxis, flat_components, gaussians, map_values
+from prismline_cube import DisplayAxis, flat_components, gaussians, map_values
 
 Pixel = tuple[int, int]
 """Column x and row y of a spectrum, from 0."""
@@ -84,20 +85,29 @@ class Maps:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """A spectrum (channels,) and its components (k, 3): amplitude, mean and stddev in channels."""
+    """A spectrum (channels,) and its components (k, 3): amplitude, mean and stddev in channels.
+
+    A fourth column of the components has their optical depths, if the run has any.
+    """
 
     pixel: Pixel
     values: NDArray[np.floating]
     components: NDArray[np.float64]
     rms: float | None
     status: str
+    #: Coefficients of the fitted baseline, by power of the channel.
+    baseline: NDArray[np.float64]
     #: Celestial longitude and latitude, degrees; None where they are not known.
     sky: tuple[float, float] | None = None
+
+    def baseline_at(self, channels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The baseline at `channels`; zero if none was fitted."""
+        return np.polynomial.Polynomial(self.baseline)(channels)
 
 
 def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
     """The maps of the decomposition `table`. Pixels whose chunk has not completed are marked."""
-    axis = SpectralAxis.of(geometry)
+    axis = DisplayAxis.of(geometry)
     shape = (geometry.ny, geometry.nx)
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
     status = np.asarray(table["status"].to_pylist(), dtype=object)
@@ -129,7 +139,7 @@ def overview(
 ) -> Figure:
     """The maps of `table` and, below, the `spectra` (channels,) with their components, 1,600 pixels wide."""
     with matplotlib.rc_context(STYLE):
-        axis, found = SpectralAxis.of(geometry), maps(table, geometry)
+        axis, found = DisplayAxis.of(geometry), maps(table, geometry)
         shown = [spectrum_at(table, pixel, values) for pixel, values in spectra.items()]
         rows = math.ceil(len(shown) / 3)
         heights = [map_height_in(geometry) + _AROUND_MAPS_IN, *([rows * _GALLERY_ROW_IN] if rows else [])]
@@ -148,7 +158,7 @@ def one_spectrum(
     Raises `LookupError` if `table` has no row for the pixel.
     """
     with matplotlib.rc_context(STYLE):
-        axis, spectrum = SpectralAxis.of(geometry), spectrum_at(table, pixel, values)
+        axis, spectrum = DisplayAxis.of(geometry), spectrum_at(table, pixel, values)
         figure, (part,) = titled_figure(title, _SPECTRUM_WIDTH_IN, [_SPECTRUM_HEIGHT_IN])
         upper, lower = part.subplots(2, 1, sharex=True, height_ratios=[3, 1])
         _draw_spectrum(upper, spectrum, axis, geometry.line)
@@ -156,7 +166,8 @@ def one_spectrum(
         upper.set_ylabel(_quantity(geometry.bunit))
         upper.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)
         channels = np.arange(len(values), dtype=float)
-        residual = values - gaussians(spectrum.components, channels, geometry.line).sum(axis=0)
+        residual = values - spectrum.baseline_at(channels)
+        residual -= gaussians(spectrum.components, channels, geometry.line).sum(axis=0)
         lower.step(axis.at(channels), residual, where="mid", color=_DATA, linewidth=1.0)
         lower.axhline(0.0, color=_SUM, linewidth=0.7)
         if spectrum.rms is not None:
@@ -188,7 +199,7 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _draw_maps(part: Any, found: Maps, axis: SpectralAxis, geometry: CubeGeometry, marked: list[Pixel]) -> None:
+def _draw_maps(part: Any, found: Maps, axis: DisplayAxis, geometry: CubeGeometry, marked: list[Pixel]) -> None:
     first, second, third = panels.map_panels(part, 1, 3, geometry)[0]
     area = " ".join(unit for unit in (geometry.bunit, axis.unit) if unit)
     integrated, strongest = robust_scale(found.integrated), robust_scale(found.strongest)
@@ -211,7 +222,7 @@ def mark(panel: Any, number: int, x: int, y: int) -> None:
     panel.annotate(str(number), (x, y), ha="center", va="center", fontsize=7, color="black", bbox=circle)
 
 
-def _draw_gallery(part: Any, shown: list[Spectrum], axis: SpectralAxis, geometry: CubeGeometry) -> None:
+def _draw_gallery(part: Any, shown: list[Spectrum], axis: DisplayAxis, geometry: CubeGeometry) -> None:
     plots = part.subplots(math.ceil(len(shown) / 3), 3, sharex=True, squeeze=False)
     for number, (panel, spectrum) in enumerate(zip(plots.flat, shown, strict=False), start=1):
         _draw_spectrum(panel, spectrum, axis, geometry.line)
@@ -228,19 +239,20 @@ def _draw_gallery(part: Any, shown: list[Spectrum], axis: SpectralAxis, geometry
     part.legend(handles, labels, loc="outside lower right", ncols=len(labels))
 
 
-def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: SpectralAxis, line: LineProfile | None) -> None:
+def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: DisplayAxis, line: LineProfile | None) -> None:
     channels = np.arange(len(spectrum.values), dtype=float)
     fine = np.linspace(0.0, max(len(channels) - 1, 0), 8 * len(channels))
-    curves = gaussians(spectrum.components, fine, line)
+    curves, below = gaussians(spectrum.components, fine, line), spectrum.baseline_at(fine)
     panel.step(axis.at(channels), spectrum.values, where="mid", color=_DATA, linewidth=0.9, label="spectrum")
     for number, curve in enumerate(curves):
         drawn = np.where(curve > _DRAWN_PART * curve.max(), curve, np.nan)
         colour = _COMPONENTS[number % len(_COMPONENTS)]
         label = "components" if number == 0 else None
-        panel.fill_between(axis.at(fine), drawn, color=colour, alpha=0.28, linewidth=0)
-        panel.plot(axis.at(fine), drawn, color=colour, linewidth=1.1, label=label)
-    if len(curves):
-        panel.plot(axis.at(fine), curves.sum(axis=0), color=_SUM, linewidth=1.3, label="sum")
+        panel.fill_between(axis.at(fine), below + drawn, below, color=colour, alpha=0.28, linewidth=0)
+        panel.plot(axis.at(fine), below + drawn, color=colour, linewidth=1.1, label=label)
+    if len(curves) or below.any():
+        label = "sum with the baseline" if below.any() else "sum"
+        panel.plot(axis.at(fine), below + curves.sum(axis=0), color=_SUM, linewidth=1.3, label=label)
     panel.axhline(0.0, color=_DATA, linewidth=0.5)
     panel.margins(x=0)
     panel.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND_STEPS))
@@ -253,9 +265,12 @@ def spectrum_at(table: pa.Table, pixel: Pixel, values: NDArray[np.floating]) -> 
         raise LookupError(f"There is no result for x={pixel[0]}, y={pixel[1]}.")
     row = here.slice(0, 1).to_pylist()[0]
     columns = [row["component_amplitudes"], row["component_means"], row["component_stddevs"]]
+    if depths := row.get("component_optical_depths"):
+        columns.append(depths)
     sky = row.get("longitude"), row.get("latitude")
     known = None if sky[0] is None or sky[1] is None else (sky[0], sky[1])
-    return Spectrum(pixel, values, np.array(columns, dtype=float).T, row["rms"], row["status"], known)
+    baseline = np.array([row.get(name) or 0.0 for name in BASELINE_COLUMNS])
+    return Spectrum(pixel, values, np.array(columns, dtype=float).T, row["rms"], row["status"], baseline, known)
 
 
 def _describe(spectrum: Spectrum) -> str:

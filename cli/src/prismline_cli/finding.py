@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_cli.recovering import load_operation, operation_ids
-from prismline_cli.runs import RunView, load_run, run_ids, surveys
-from prismline_contracts.items import RunItem
+from prismline_cli.runs import RunView, load_run
+from prismline_client import Client
+
+if TYPE_CHECKING:
+    from prismline_cli.connection import Connection
+    from prismline_contracts.items import RunItem
 
 #: Candidates that are shown for an ambiguous id.
 MAX_CANDIDATES = 20
@@ -33,46 +36,41 @@ def match(given: str, ids: Iterable[str], *, what: str) -> str:
     return found[0]
 
 
-def find_run(connection: Connection, given: str) -> RunView:
+def find_run(client: Client, given: str) -> RunView:
     """The run that `given` names."""
-    view = load_run(connection, given) if given else None
+    view = load_run(client, given) if given else None
     if view is None:
-        view = load_run(connection, run_id := match(given, run_ids(connection), what="run"))
+        ids = (run.run_id for run in client.runs(name=given)) if given else ()
+        view = load_run(client, run_id := match(given, ids, what="run"))
         if view is None:
             fail(f"There is no run {run_id} any more.")
     return view
 
 
-def find_chunk(connection: Connection, run_id: str, given: str) -> str:
+def find_chunk(client: Client, run_id: str, given: str) -> str:
     """The id of the chunk of the run that `given` names, with or without `chunk-` and leading zeros."""
-    ids = [chunk.chunk_id for chunk in connection.ledger.chunks(run_id)]
     if given.isdecimal():
         given = f"chunk-{int(given):07d}"
-    return match(given, ids, what=f"chunk of run {run_id}")
+    return match(given, (chunk.chunk_id for chunk in client.chunks(run_id)), what=f"chunk of run {run_id}")
 
 
-def find_operation(connection: Connection, given: str) -> str:
-    """The id of the recovery that `given` names."""
-    if given and load_operation(connection, given) is not None:
-        return given
-    return match(given, operation_ids(connection), what="recovery operation")
-
-
-def find_session(connection: Connection, given: str) -> str:
+def find_session(client: Client, given: str) -> str:
     """The id of the session that `given` names: the survey of its runs."""
-    return match(given, surveys(connection), what="session")
+    return match(given, (run.name for run in client.runs(name=given)), what="session")
 
 
-def chunked(view: RunView) -> RunItem:
-    """The item of a run of chunks. If the run consists of tasks, ends the command and names the command to use."""
-    item = item_of(view)
-    if item.unit == "task":
-        fail(f"Run {view.run_id} consists of tasks, not of chunks: `prismline tasks {view.run_id}` lists them.")
-    return item
+def consists_of(unit: str, view: RunView) -> None:
+    """End the command if the run consists of something else, or of nothing yet, with the reason."""
+    if not view.opened:
+        fail(f"Run {view.run_id} has no chunks: {view.run.error or view.retried or 'it is being submitted'}")
+    if view.run.unit != unit:
+        fail(
+            f"Run {view.run_id} consists of {view.run.unit}s, not of {unit}s: `prismline {view.run.unit}s"
+            f" {view.run_id}` lists them."
+        )
 
 
-def item_of(view: RunView) -> RunItem:
-    """The run's item in the ledger. Ends the command with the reason if there is none."""
-    if view.item is None:
-        fail(f"Run {view.run_id} has no chunks: {view.error or view.retried or 'it is being submitted'}")
-    return view.item
+def item_of(connection: Connection, view: RunView) -> RunItem:
+    """The run's item in the ledger, for commands that read objects. Ends the command with the reason if none."""
+    consists_of(view.run.unit, view)
+    return connection.ledger.run(view.run_id)

@@ -28,9 +28,9 @@ import pyarrow.parquet as pq
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_contracts.decomposition import MetadataKey
+from prismline_contracts.decomposition import BASELINE_COLUMNS, COLUMNS, MetadataKey, unit_of
 from prismline_contracts.objects import CubeGeometry
-from prismline_cube import SpectralAxis, gaussians
+from prismline_cube import DisplayAxis, baselines, gaussians
 from prismline_cube.axis import has_coordinates
 
 #: Bytes of a FITS block. Headers and data are padded to whole blocks.
@@ -42,6 +42,9 @@ _OPTIONAL = ["flags", "chi2_reduced"]
 #: Columns of the components, and of their errors in the same order.
 _COMPONENTS = ["component_amplitudes", "component_means", "component_stddevs"]
 _ERRORS = ["component_amplitude_errors", "component_mean_errors", "component_stddev_errors"]
+#: Further columns of the components, which only some outputs have.
+_FLUXES = "component_fluxes"
+_DEPTHS = ["component_optical_depths", "component_optical_depth_errors"]
 
 #: Maps that need the coordinates of the channels.
 _ON_THE_AXIS = (
@@ -118,7 +121,9 @@ def write(
     Maps of shape (ny, nx): `integrated`, `components`, `velocity` and `width` (of the strongest component), `rms`,
     and `chi2` and `flags` if the outputs have them. Maps with a plane for each component, the strongest first:
     `component_amplitude`, `component_velocity` and `component_width`, each with its `_error` (one standard deviation)
-    if the outputs have errors. With `cubes` also the `model`, and the
+    if the outputs have errors. `component_optical_depth` and its `_error` exist if the run has optical depths. If the
+    run fits a baseline, there are maps of its coefficients, `baseline_0` and following, and the model includes it. With
+    `cubes` also the `model`, and the
     `residual` if `spectra` reads the spectra of the run. `header` is that of the cube; its keywords about the
     observation are kept. Pixels without a value are NaN. A width is a standard deviation. Maps that need velocities
     are left out if the coordinates of the spectral axis cannot be computed. If its step is not constant, widths and
@@ -127,10 +132,11 @@ def write(
     files = list(outputs)
     to.mkdir(parents=True, exist_ok=True)
     names = set.intersection(*(set(pq.read_schema(path).names) for path in files)) if files else set()
-    columns = [*_COLUMNS, *_COMPONENTS, *(name for name in (*_OPTIONAL, *_ERRORS) if name in names)]
+    optional = (*_OPTIONAL, *_ERRORS, _FLUXES, *(_DEPTHS if _any_depth(files, names) else ()))
+    columns = [*_COLUMNS, *_COMPONENTS, *(name for name in optional if name in names), *_coefficients(files, names)]
     counts = (pq.read_table(path, columns=["n_components"])["n_components"] for path in files)
     most = max((pc.max(count).as_py() or 0 for count in counts), default=0)
-    axis = SpectralAxis.of(geometry)
+    axis = DisplayAxis.of(geometry)
     with tempfile.TemporaryDirectory(prefix=".prismline-", dir=to) as drafts:
         sky = sky_header(geometry, header)
         for line in _history(files):
@@ -145,6 +151,21 @@ def write(
         for image in images.values():
             image.pages.flush()
         return [image.path.replace(to / image.path.name) for image in images.values()]
+
+
+def _coefficients(files: list[Path], names: set[str]) -> list[str]:
+    """The columns of the baseline that have a value in any row. They are null beyond the order of the run."""
+    known = [name for name in BASELINE_COLUMNS if name in names]
+    tables = [pq.read_table(path, columns=known) for path in files] if known else []
+    return [name for name in known if any(table[name].null_count < len(table) for table in tables)]
+
+
+def _any_depth(files: list[Path], names: set[str]) -> bool:
+    """Whether a row of the outputs has optical depths. Other runs have null in these columns."""
+    if not set(_DEPTHS) <= names:
+        return False
+    tables = (pq.read_table(path, columns=[_DEPTHS[0]]) for path in files)
+    return any(table[_DEPTHS[0]].null_count < len(table) for table in tables)
 
 
 def sky_header(geometry: CubeGeometry, header: fits.Header) -> fits.Header:
@@ -171,7 +192,7 @@ def _history(files: list[Path]) -> Iterator[str]:
 
 def _kinds(
     geometry: CubeGeometry,
-    axis: SpectralAxis,
+    axis: DisplayAxis,
     sky: fits.Header,
     columns: list[str],
     planes: int,
@@ -193,8 +214,12 @@ def _kinds(
         "component_width": (deep, axis.unit, sky),
     }
     kinds |= {name.split("_")[0]: (flat, "", sky) for name in columns if name in _OPTIONAL}
+    units = {column.name: unit_of(column, geometry) for column in COLUMNS if column.name in BASELINE_COLUMNS}
+    kinds |= {name: (flat, units[name], sky) for name in columns if name in BASELINE_COLUMNS}
     if set(_ERRORS) <= set(columns):
         kinds |= {f"{name}_error": kind for name, kind in kinds.items() if name.startswith("component_")}
+    if set(_DEPTHS) <= set(columns):
+        kinds |= dict.fromkeys(("component_optical_depth", "component_optical_depth_error"), (deep, "", sky))
     if not has_coordinates(geometry):
         kinds = {name: kind for name, kind in kinds.items() if name not in _ON_THE_AXIS}
     if cubes:
@@ -248,24 +273,27 @@ def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fit
     return _Image(path, values, pages, len(start))
 
 
-def _components(table: pa.Table) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Pairs of row and components, the strongest first: (k, 3), or (k, 6) with the errors of each.
+#: The values of a spectrum's components by the names of their columns, each (k,).
+_Found = dict[str, NDArray[np.float64]]
 
-    The errors of a row without any are NaN.
-    """
-    names = [*_COMPONENTS, *(name for name in _ERRORS if name in table.column_names)]
-    for row, columns in enumerate(zip(*(table[name].to_pylist() for name in names), strict=True)):
+
+def _components(table: pa.Table) -> Iterator[tuple[int, _Found]]:
+    """Pairs of row and components, the strongest first. Values that the row or the table lacks are NaN."""
+    names = [*_COMPONENTS, *_ERRORS, _FLUXES, *_DEPTHS]
+    lists = [table[name].to_pylist() if name in table.column_names else [None] * len(table) for name in names]
+    for row, columns in enumerate(zip(*lists, strict=True)):
         if columns[0]:
             unknown = [math.nan] * len(columns[0])
-            found = np.array([column or unknown for column in columns], dtype=np.float64).T
-            yield row, found[np.argsort(-found[:, 0], kind="stable")]
+            found = np.array([column or unknown for column in columns], dtype=np.float64)
+            found = found[:, np.argsort(-found[0], kind="stable")]
+            yield row, dict(zip(names, found, strict=True))
 
 
 def _fill(
     images: dict[str, _Image],
     table: pa.Table,
     geometry: CubeGeometry,
-    axis: SpectralAxis,
+    axis: DisplayAxis,
     spectra: ReadSpectra | None,
 ) -> None:
     """Write the pixels of `table` into the images."""
@@ -275,7 +303,8 @@ def _fill(
     images["components"].values[y[looked_at], x[looked_at]] = counts[looked_at]
     if "integrated" in images:
         images["integrated"].values[y[looked_at], x[looked_at]] = 0.0
-    for name, column in (("rms", "rms"), ("chi2", "chi2_reduced"), ("flags", "flags")):
+    plain = (("rms", "rms"), ("chi2", "chi2_reduced"), ("flags", "flags"), *((name, name) for name in BASELINE_COLUMNS))
+    for name, column in plain:
         if name in images:
             images[name].values[y, x] = np.array(table[column].to_pylist(), dtype=np.float64)
     for row, found in _components(table):
@@ -290,29 +319,29 @@ def _fill(
             images["residual"].write_spectra(*seen, np.stack([values[pixel] for pixel in pixels], axis=1) - model)
 
 
-def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[np.float64], axis: SpectralAxis) -> None:
+def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: _Found, axis: DisplayAxis) -> None:
     """Write the components of one pixel into the maps that exist."""
-    step = axis.width(found[:, 1])
-    amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * step
-    flat = {
-        "integrated": math.sqrt(2.0 * math.pi) * float(amplitude @ width),
-        "velocity": velocity[0],
-        "width": width[0],
-    }
+    amplitude, mean, stddev = (found[name] for name in _COMPONENTS)
+    step = axis.width(mean)
+    areas = np.where(np.isnan(found[_FLUXES]), math.sqrt(2.0 * math.pi) * amplitude * stddev, found[_FLUXES])
+    velocity, width = axis.at(mean), stddev * step
+    flat = {"integrated": float(areas @ step), "velocity": velocity[0], "width": width[0]}
     deep = {"component_amplitude": amplitude, "component_velocity": velocity, "component_width": width}
-    if found.shape[1] > len(_COMPONENTS):
-        errors = found[:, len(_COMPONENTS) :] * np.stack((np.ones_like(step), step, step), axis=1)
-        deep |= {f"{name}_error": error for name, error in zip(deep, errors.T, strict=True)}
+    units = (1.0, step, step)
+    errors = [found[name] * unit for name, unit in zip(_ERRORS, units, strict=True)]
+    deep |= {f"{name}_error": error for name, error in zip(deep, errors, strict=True)}
+    deep |= {"component_optical_depth": found[_DEPTHS[0]], "component_optical_depth_error": found[_DEPTHS[1]]}
     for name in flat.keys() & images.keys():
         images[name].values[at] = flat[name]
     for name in deep.keys() & images.keys():
-        images[name].values[(slice(len(found)), *at)] = deep[name]
+        images[name].values[(slice(len(amplitude)), *at)] = deep[name]
 
 
 def _model(table: pa.Table, geometry: CubeGeometry) -> NDArray[np.float32]:
-    """The sum of the components of each row, (n_channels, rows)."""
+    """The baseline and the components of each row, (n_channels, rows)."""
     channels = np.arange(geometry.n_channels, dtype=np.float64)
-    model = np.zeros((geometry.n_channels, len(table)), dtype=np.float32)
+    model = baselines(table, channels).T.astype(np.float32)
     for row, found in _components(table):
-        model[:, row] = gaussians(found, channels, geometry.line).sum(axis=0)
+        components = np.stack([found[name] for name in (*_COMPONENTS, _DEPTHS[0])], axis=1)
+        model[:, row] += gaussians(components, channels, geometry.line).sum(axis=0)
     return model

@@ -33,7 +33,7 @@ def picture_of(workload: str) -> Draw:
     if not found:
         fail(
             f"The workload {workload} has no picture. `prismline results` downloads its outputs. To give it a picture,"
-            f" add an entry point {workload} to the group {ENTRY_POINTS}: docs/workloads.md says how."
+            f" add an entry point {workload} to the group {ENTRY_POINTS}: docs/how-to/add-a-workload.md says how."
         )
     return cast("Draw", found[0].load())
 

@@ -88,7 +88,7 @@ def draw_comparison(
     }
     titles = title_of(views[0], first), title_of(views[1], second)
     differing = [f"{name} {one} and {other}" for name, (one, other) in differing_params(*views).items()]
-    warnings = [f"{view.run_id[:8]}: {warning}" for view in views for warning in view.warnings]
+    warnings = [f"{view.run_id[:8]}: {warning}" for view in views for warning in view.run.warnings]
     other = runs[1].run_id[:8] if runs[0].survey == runs[1].survey else titles[1].heading
     lines = *titles[0].lines, f"Parameters that differ: {', '.join(differing) or 'none'}"
     title = Title(f"{titles[0].heading} and {other}", lines, tuple(warnings))
@@ -98,19 +98,20 @@ def draw_comparison(
 
 def differing_params(first: RunView, second: RunView) -> dict[str, list[Any]]:
     """The parameters that differ between the runs, with both values."""
-    pairs = {name: [first.params.get(name), second.params.get(name)] for name in {**first.params, **second.params}}
+    one, other = first.run.params, second.run.params
+    pairs = {name: [one.get(name), other.get(name)] for name in {**one, **other}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def title_of(view: RunView, found: results.Decomposition, prefix: str = "") -> Title:
     """The title of a picture of the run: object, survey, job, run, all parameters, and what is missing."""
-    survey, document = view.item.survey if view.item else "", view.as_json()
+    survey, document = view.run.name, view.as_json()
     of = f"{found.geometry.object_name}, {survey}" if found.geometry.object_name else survey
     job = document["job_id"]
     heading = f"{prefix}{of}, run {view.run_id[:8]}"
     lines = [f"job {job}"] if job and job != view.run_id else []
-    lines.append(" \u00b7 ".join(f"{name} {value}" for name, value in view.params.items()))
-    return Title(heading, tuple(line for line in lines if line), tuple(view.warnings))
+    lines.append(" \u00b7 ".join(f"{name} {value}" for name, value in view.run.params.items()))
+    return Title(heading, tuple(line for line in lines if line), tuple(view.run.warnings))
 
 
 def _load(connection: Connection, run: RunItem) -> results.Decomposition:

@@ -68,6 +68,15 @@ class RepeatedErrorOutput(Output):
     sentence: str
 
 
+class DollarsOutput(Output):
+    """A cost on AWS in USD, computed, between two values."""
+
+    least: float
+    most: float
+    #: Region and date of the list prices.
+    prices: str
+
+
 class RunOutput(Output):
     """A run. Counts are null while they are unknown."""
 
@@ -92,6 +101,8 @@ class RunOutput(Output):
     waiting_for: str | None = None
     #: Why the run makes no progress, although it has not failed: a message is being retried.
     repeated_error: RepeatedErrorOutput | None = None
+    #: What the work of the run costs on AWS. Null: nothing has ended, or the api is of an earlier release.
+    usd: DollarsOutput | None = None
     #: All parameters in force.
     params: dict[str, Any]
     #: Sentences that a person who uses the results has to know.
@@ -119,6 +130,12 @@ _TASK_FIELDS: dict[str, Any] = {
 }
 #: A task: the attributes of its item in the ledger, without those that are null.
 TaskOutput = create_model("TaskOutput", __base__=Output, run_id=(RunId, ...), task_id=(TaskId, ...), **_TASK_FIELDS)
+
+
+class MappedOutput(RunOutput):
+    """A run of a function that has ended, and the files with its rows."""
+
+    files: list[str]
 
 
 class FailuresOutput(Output):
@@ -451,9 +468,19 @@ class DeployOutput(Output):
     deployed: list[ReleaseOutput]
 
 
+class PublishOutput(Output):
+    """The image of a service that was built and pushed."""
+
+    service: str
+    version: str
+    #: Its URI, with its digest.
+    image: str
+
+
 #: What each command prints, by the command as a user types it.
 OUTPUTS: dict[str, type[BaseModel]] = {
     "submit": RootModel[SubmittedOutput | RunOutput],
+    "map": RootModel[MappedOutput | SubmittedOutput],
     "runs": RootModel[list[RunOutput]],
     "run": RunOutput,
     "watch": RunOutput,
@@ -503,6 +530,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "status": StatusOutput,
     "down": DownOutput,
     "deploy": DeployOutput,
+    "publish": PublishOutput,
     "rollback": DeployOutput,
     "logs": LogLineOutput,
     "demo": DemoOutput,

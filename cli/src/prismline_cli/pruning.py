@@ -19,13 +19,14 @@ from botocore.exceptions import ClientError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_cli.runs import RunView
 from prismline_contracts.base import now
+from prismline_contracts.items import RunItem, WorkflowStateItem
 from prismline_contracts.manifest import run_id_of
 from prismline_contracts.objects import manifest_copy_key, output_prefix
+from prismline_contracts.pools import pool_named
 from prismline_contracts.prefixes import CHUNKS_PREFIX, MANIFEST_PREFIX
-from prismline_ledger import ENDED
-from prismline_runtime import error_code
+from prismline_ledger import has_ended
+from prismline_runtime import Table, error_code
 
 #: For this long after its end, a run without an item in the ledger may still get one, so it is not pruned.
 UNOPENED = timedelta(hours=1)
@@ -34,10 +35,26 @@ OBJECTS_PER_DELETION, ITEMS_PER_DELETION = 1000, 25
 
 
 @dataclass(frozen=True)
+class StoredRun:
+    """A run in both tables."""
+
+    run_id: str
+    state: WorkflowStateItem
+    item: RunItem | None
+
+
+def stored_runs(connection: Connection) -> Iterator[StoredRun]:
+    """All runs, by a scan of the workflow-state table, which has one small item for each run."""
+    for found in Table(connection.dynamodb, connection.workflow_state_table).scan():
+        state = WorkflowStateItem.model_validate(found)
+        yield StoredRun(state.run_id, state, connection.ledger.get_run(state.run_id))
+
+
+@dataclass(frozen=True)
 class Belongings:
     """The objects of a run in the bucket, the manifest included: sizes in bytes, by key."""
 
-    view: RunView
+    view: StoredRun
     objects: dict[str, int]
 
     @property
@@ -46,10 +63,10 @@ class Belongings:
         return sum(self.objects.values())
 
 
-def ended_at(view: RunView) -> datetime | None:
+def ended_at(view: StoredRun) -> datetime | None:
     """When the run ended. None unless its status is final and announced, and no row waits for a refit."""
     state, item = view.state, view.item
-    if state is None or state.status not in ENDED or not view.ended:
+    if not has_ended(item, state.status):
         return None
     moment = datetime.fromisoformat(state.completed_at or state.updated_at)
     if item is None:
@@ -64,7 +81,7 @@ class Pruning:
         self._connection = connection
         self._manifests = {key: self._document(key) for key, _ in self._list(MANIFEST_PREFIX)}
 
-    def belongings(self, views: list[RunView]) -> list[Belongings]:
+    def belongings(self, views: list[StoredRun]) -> list[Belongings]:
         """The objects that belong only to each of the runs. A source that a remaining run uses is not included."""
         pruned = {key for view in views for key in self._manifest_keys(view)}
         needed = {text for key, document in self._manifests.items() if key not in pruned for text in _texts(document)}
@@ -85,7 +102,7 @@ class Pruning:
         self._delete_items(run_id)
         connection.dynamodb.delete_item(TableName=connection.workflow_state_table, Key={"run_id": {"S": run_id}})
 
-    def _delete_run_item(self, view: RunView) -> None:
+    def _delete_run_item(self, view: StoredRun) -> None:
         assert view.item is not None
         assert view.item.ended_at is not None
         try:
@@ -114,8 +131,8 @@ class Pruning:
             while left:
                 left = connection.dynamodb.batch_write_item(RequestItems=left).get("UnprocessedItems")
 
-    def _objects(self, view: RunView, needed: set[str]) -> Iterator[tuple[str, int]]:
-        run_id, survey = view.run_id, (view.state and view.state.survey) or (view.item and view.item.survey)
+    def _objects(self, view: StoredRun, needed: set[str]) -> Iterator[tuple[str, int]]:
+        run_id, survey = view.run_id, view.state.survey or (view.item and view.item.survey)
         outputs = [chunk.output_key for chunk in self._connection.ledger.chunks(run_id) if chunk.output_key]
         texts = [*outputs, *_texts(self._document(manifest_copy_key(run_id)))]
         folders = {f"{text.partition(f'/{run_id}/')[0]}/{run_id}/" for text in texts if f"/{run_id}/" in text}
@@ -126,7 +143,7 @@ class Pruning:
             if not any(key.startswith(folder) for folder in folders):
                 yield from ((found, size) for found, size in self._list(key) if found == key)
 
-    def _manifest_keys(self, view: RunView) -> list[str]:
+    def _manifest_keys(self, view: StoredRun) -> list[str]:
         """The keys of the manifests that start this run."""
         given = view.item.manifest_key if view.item else None
         return [
@@ -134,7 +151,7 @@ class Pruning:
             for key, document in self._manifests.items()
             if (
                 (name := document.get("idempotency_key"))
-                and run_id_of(self._connection.bucket, str(name)) == view.run_id
+                and run_id_of(self._connection.bucket, str(name), pool_named(document)) == view.run_id
             )
             or (not name and (key == given or PurePosixPath(key).stem == view.run_id))
         ]

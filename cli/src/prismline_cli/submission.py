@@ -49,15 +49,15 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     return put_manifest(connection, manifest, idempotency_key)
 
 
-def check_file(cube: str, params: dict[str, Any]) -> None:
-    """End the command with the reason if the splitter would refuse `cube`, a local file, or these parameters of it."""
+def check_file(cube: str, params: dict[str, Any], chunk_input: str | None = None) -> None:
+    """End the command with the reason if the splitter would refuse `cube`, a local file, or these settings of it."""
     given = checked(GivenFitParams, params)
     path = Path(cube)
     if cube.startswith("s3://") or not path.is_file():  # `submit` says what is wrong with its name
         return
     from prismline_cube.axis import velocity_axis  # noqa: PLC0415 - imports astropy, which takes a second
     from prismline_cube.errors import CubeError  # noqa: PLC0415
-    from prismline_cube.inspection import check_cube  # noqa: PLC0415
+    from prismline_cube.inspection import check_cube, is_compressed  # noqa: PLC0415
 
     with reader_errors(f"{cube} cannot be read as a cube"):
         try:
@@ -66,11 +66,27 @@ def check_file(cube: str, params: dict[str, Any]) -> None:
                 geometry = header.geometry(path.name)
                 known = given.rest_frequency or geometry.rest_frequency
                 velocity_axis(geometry.model_copy(update={"rest_frequency": known}))
+            refused = _cannot_be_referred_to(given, chunk_input) if is_compressed(path) else None
         except CubeError as error:
             refused = str(error)
-        else:
-            return
+    if refused is None:
+        return
     fail(f"{cube} was not submitted: {refused}.")
+
+
+def _cannot_be_referred_to(params: GivenFitParams, chunk_input: str | None) -> str | None:
+    """The reason why a compressed cube does not suit these settings, or None."""
+    if params.second_pass:
+        return (
+            "it is compressed, and a second pass reads the spectra around a chunk in the cube itself; decompress it"
+            " first, or leave out --second-pass"
+        )
+    if chunk_input == "reference":
+        return (
+            "it is compressed, so chunks cannot refer to its values; decompress it first, or give --chunk-input copy"
+            " or auto"
+        )
+    return None
 
 
 def check_survey(survey: str) -> None:
@@ -136,7 +152,7 @@ def checked(model: type[M], document: dict[str, Any]) -> M:
         fail(f"The submission is invalid: {describe_invalid(error)}.")
 
 
-def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: str) -> str:
+def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: str, pool: str | None = None) -> str:
     """Put the manifest into the bucket, where it starts the splitter. Return the id of its run."""
     connection.s3.put_object(
         Bucket=connection.bucket,
@@ -144,4 +160,4 @@ def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: st
         Body=manifest.model_dump_json(exclude_unset=True).encode(),
         ContentType="application/json",
     )
-    return run_id_of(connection.bucket, idempotency_key)
+    return run_id_of(connection.bucket, idempotency_key, pool)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Column, Table
@@ -12,8 +12,9 @@ from rich.text import Text
 
 from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.runs import RunView
-from prismline_contracts.items import ChunkItem, ChunkStatus
-from prismline_contracts.tasks import TaskItem
+
+if TYPE_CHECKING:
+    from prismline_client import Chunk, Task
 
 #: Fields of a run that only runs of spectra have.
 _OF_SPECTRA = frozenset({"n_blank", "n_timed_out", "n_refit_failed"})
@@ -32,8 +33,8 @@ def show_run(view: RunView, *, as_json: bool) -> None:
                 and (value or name != "n_rejected")
                 and (view.items_word == "spectra" or name not in _OF_SPECTRA)
             ):
-                shown = name.replace("chunks_", f"{view.unit}s_").replace("n_spectra", f"n_{view.items_word}")
-                table.add_row(shown, coloured(value) if name == "status" else _shown(value))
+                shown = name.replace("chunks_", f"{view.run.unit}s_").replace("n_spectra", f"n_{view.items_word}")
+                table.add_row(shown, coloured(value) if name == "status" else _shown(name, value))
         console.print(table)
     warn(view)
     if not view.ok:
@@ -41,18 +42,18 @@ def show_run(view: RunView, *, as_json: bool) -> None:
 
 
 def warn(view: RunView) -> None:
-    """Print the error that a run repeats, and the warnings about an ended run, to standard error."""
-    if view.going_on is not None:
-        stderr.print(view.going_on, style="yellow", markup=False, soft_wrap=True)
-    if view.retried is not None:
-        stderr.print(view.retried, style="yellow", markup=False, soft_wrap=True)
-    if view.ended:
-        for warning in view.warnings:
+    """Print what a run does or waits for, and the warnings about an ended run, to standard error."""
+    for condition in view.run.conditions:
+        stderr.print(condition.sentence, style="yellow", markup=False, soft_wrap=True)
+    if view.run.ended:
+        for warning in view.run.warnings:
             stderr.print(f"Warning: {warning}", style="yellow", soft_wrap=True)
 
 
-def _shown(value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
     """Format a value of a run's document for a person. Parameters include the defaults."""
+    if name == "usd":
+        return f"{value['least']:.2g} to {value['most']:.2g} on AWS (prices: {value['prices']})"
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items())
     return str(value)
@@ -85,12 +86,12 @@ def runs_table(views: Sequence[RunView], width: int) -> Table:
         table.add_row(
             view.run_id if wide else shown[view.run_id],
             row["survey"] or "-",
-            coloured(view.status),
-            f"{view.completed + view.failed}/{view.total or '?'}{' tasks' if view.unit == 'task' else ''}",
+            coloured(view.run.status),
+            f"{view.completed + view.failed}/{view.total or '?'}{' tasks' if view.run.unit == 'task' else ''}",
             str(view.failed),
             *([str(row["n_spectra"] or "-")] if wide else []),
             created if wide else created[5:16].replace("T", " "),
-            *([row["job_id"] or "-", _shown(row["params"]) or "-"] if wide else []),
+            *([row["job_id"] or "-", _shown("params", row["params"]) or "-"] if wide else []),
         )
     return table
 
@@ -103,76 +104,62 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
     return {name: name[:length] for name in ids}
 
 
-def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, str] | None = None) -> None:
-    """Print chunks. why: the reason why a chunk makes no progress, by chunk id."""
+def show_chunks(found: Sequence[Chunk], *, as_json: bool, why: bool = False) -> None:
+    """Print chunks. why: whether to show why they make no progress, and not their errors."""
     if as_json:
-        print_json([chunk_json(chunk) | ({"why": why[chunk.chunk_id]} if why is not None else {}) for chunk in found])
+        print_json([chunk.details | ({"why": chunk.why} if why else {}) for chunk in found])
         return
-    last = "error" if why is None else "why"
+    last = "why" if why else "error"
     table = Table("chunk", "status", "items", "input", "attempts", "started", "seconds", last, box=None)
     for chunk in found:
-        said = why[chunk.chunk_id] if why is not None else error_of(chunk)
+        error = chunk.why if why else error_of(chunk)
         table.add_row(
             chunk.chunk_id,
-            coloured(chunk.status.lower()),
+            coloured(chunk.status),
             f"{chunk.n_done}/{chunk.n_items}" if chunk.n_done else str(chunk.n_items),
-            "copy" if chunk.reference is None else "reference",
+            "copy" if chunk.details.get("reference") is None else "reference",
             str(chunk.attempts),
             chunk.started_at or "-",
             duration_of(chunk),
-            said or "",
+            error or "",
         )
     console.print(table if found else "No chunks.")
 
 
-def show_tasks(found: Sequence[TaskItem], *, as_json: bool) -> None:
+def show_tasks(found: Sequence[Task], *, as_json: bool) -> None:
     """Print tasks."""
     if as_json:
-        print_json([task_json(task) for task in found])
+        print_json([task.details for task in found])
         return
     table = Table("index", "task", "status", "attempts", "answer", "bytes", "source", "error", box=None)
     for task in found:
-        result = task.result
+        result, kept = task.result, task.details.get("result") or task.details.get("value")
         table.add_row(
             str(task.index),
-            task.task_id[:SHORT_ID],
-            coloured(task.status.lower()),
+            task.details["task_id"][:SHORT_ID],
+            coloured(task.status),
             str(task.attempts),
             str(result.http_status) if result else "-",
-            str(result.length) if result else "-",
-            Text(task.source, overflow="fold"),
+            str(kept["length"]) if kept else "-",
+            Text(task.details["source"], overflow="fold"),
             Text(task.error or task.last_error or ""),
         )
     console.print(table if found else "No tasks.")
 
 
-def task_json(task: TaskItem) -> dict[str, Any]:
-    """The task as a JSON document."""
-    document = task.model_dump(exclude={"PK", "SK"}, exclude_none=True)
-    return {"run_id": task.run_id, "task_id": task.task_id} | document
-
-
-def error_of(chunk: ChunkItem) -> str | None:
+def error_of(chunk: Chunk) -> str | None:
     """Why the chunk failed or waits. A completed chunk has no error."""
-    return None if chunk.state is ChunkStatus.COMPLETED else chunk.error or chunk.last_error
+    return None if chunk.status == "completed" else chunk.error or chunk.last_error
 
 
-def duration_of(chunk: ChunkItem) -> str:
+def duration_of(chunk: Chunk) -> str:
     """Duration of the latest attempt in seconds. For a chunk that was given up: from its first attempt to its end."""
     if chunk.duration_ms is not None:
         return f"{chunk.duration_ms / 1000:.1f}"
-    if chunk.completed_at is None or (began := chunk.first_started_at or chunk.started_at) is None:
+    if chunk.completed_at is None or (began := chunk.details.get("first_started_at") or chunk.started_at) is None:
         return "-"
     took = datetime.fromisoformat(chunk.completed_at) - datetime.fromisoformat(began)
     return f"{took.total_seconds():.1f}"
-
-
-def chunk_json(chunk: ChunkItem) -> dict[str, Any]:
-    """The chunk as a JSON document."""
-    document = chunk.model_dump(exclude={"PK", "SK", "reference"}, exclude_none=True)
-    if (reference := chunk.cube_reference) is not None:
-        document["reference"] = reference.model_dump(exclude_none=True)
-    return {"run_id": chunk.run_id, "chunk_id": chunk.chunk_id} | document
 
 
 def coloured(status: str) -> Text:

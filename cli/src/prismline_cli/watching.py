@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from botocore.exceptions import BotoCoreError, ClientError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from urllib3.exceptions import HTTPError
 
-from prismline_cli.connection import Connection
 from prismline_cli.output import CommandError, ExitCode, stderr
 from prismline_cli.runs import RunView, load_run
-from prismline_runtime import TransientError
+from prismline_client import ApiError, Client
 
 #: Seconds between two polls of a run.
 POLL_SECONDS = 0.5
@@ -26,18 +23,18 @@ MOST_CHUNKS_LOOKED_INTO = 1000
 PICKED_UP_SECONDS = 60.0
 
 
-def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iterator[RunView]:
+def follow(client: Client, run_id: str, *, appear_within: float) -> Iterator[RunView]:
     """Yield the run at intervals until it has ended."""
     deadline = time.monotonic() + appear_within
     underway, look_at = 0, time.monotonic() + LOOK_INTO_CHUNKS_SECONDS
     while True:
-        view = load_run(connection, run_id)
+        view = load_run(client, run_id)
         if view is not None:
             if time.monotonic() >= look_at:
-                underway = connection.ledger.items_done(run_id) if _worth_looking_into(view) else 0
+                underway = _items_done(client, run_id) if _worth_looking_into(view) else 0
                 look_at = time.monotonic() + LOOK_INTO_CHUNKS_SECONDS
             yield replace(view, underway=underway)
-            if view.ended:
+            if view.run.ended:
                 return
         elif time.monotonic() > deadline:
             raise CommandError(
@@ -50,14 +47,19 @@ def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iter
 
 
 def _worth_looking_into(view: RunView) -> bool:
-    return view.unit == "chunk" and 0 < view.total <= MOST_CHUNKS_LOOKED_INTO and not view.ended
+    return view.run.unit == "chunk" and 0 < view.total <= MOST_CHUNKS_LOOKED_INTO and not view.run.ended
 
 
-def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) -> RunView:
+def _items_done(client: Client, run_id: str) -> int:
+    """How many items of the chunks in progress are processed, as far as their workers have reported."""
+    return sum(chunk.n_done for chunk in client.chunks(run_id, status="in_progress"))
+
+
+def watch(client: Client, run_id: str, *, appear_within: float = 0.0) -> RunView:
     """Show the run's progress on standard error until it has ended, and return the ended run."""
     show = _show_live if stderr.is_terminal else _show_lines
     with goes_on_without_us(run_id):
-        return show(follow(connection, run_id, appear_within=appear_within))
+        return show(follow(client, run_id, appear_within=appear_within))
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def goes_on_without_us(run_id: str) -> Iterator[None]:
             ExitCode.INTERRUPTED,
             run_id=run_id,
         ) from None
-    except (TransientError, ClientError, BotoCoreError, HTTPError) as error:
+    except ApiError as error:
         raise CommandError(
             f"Lost the connection to Prismline while watching run {run_id}: {error} The run continues if the services"
             f" run. {again}",
@@ -97,11 +99,11 @@ def _show_live(views: Iterator[RunView]) -> RunView:
             retried.show(view)
             progress.update(
                 task,
-                description=view.status,
+                description=view.run.status,
                 total=view.total or None,
                 completed=view.completed + view.failed + view.parts_done,
                 detail=clock.detail(view),
-                unit=view.unit,
+                unit=view.run.unit,
             )
     return view
 
@@ -110,8 +112,8 @@ def _show_lines(views: Iterator[RunView]) -> RunView:
     clock, retried, last = _Clock(), _Retried(), ""
     for view in views:
         retried.show(view)
-        head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} {view.unit}s"
-        slow = (view.item.n_timed_out, view.item.n_refit_failed) if view.item else ()
+        head = f"{view.run.status}: {view.completed + view.failed}/{view.total or '?'} {view.run.unit}s"
+        slow = (view.run.n_timed_out, view.run.n_refit_failed)
         if (mark := f"{head} {slow} {view.underway}") != last:
             stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
             last = mark
@@ -125,7 +127,7 @@ class _Retried:
         self._shown: str | None = None
 
     def show(self, view: RunView) -> None:
-        error = view.repeated_error.item.error if view.repeated_error else None
+        error = view.run.repeated_error.error if view.run.repeated_error else None
         if error is not None and error != self._shown:
             stderr.print(view.retried, style="yellow", markup=False, soft_wrap=True)
         self._shown = error
@@ -139,21 +141,22 @@ class _Clock:
         self._from: int | None = None
 
     def detail(self, view: RunView) -> str:
-        if view.unit == "task":
+        if view.run.unit == "task":
             done, of_all, what = view.completed + view.failed, view.total, "tasks"
         else:
-            done, of_all, what = view.spectra_done, (view.item and view.item.n_items) or 0, view.items_word
+            done, of_all, what = view.spectra_done, view.run.n_items or 0, view.items_word
         if self._from is None:
             self._since, self._from = time.monotonic(), done
         rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)
-        parts = [f"{done:,} of {of_all:,} {what}"] if view.underway else []
+        parts = [view.run.waiting_for] if view.run.waiting_for else []
+        parts += [f"{done:,} of {of_all:,} {what}"] if view.underway else []
         parts.append(f"{rate:.0f} {what}/s" if rate >= 10 else f"{rate:.1f} {what}/s")
         if view.failed:
             parts.append(f"{view.failed} failed")
         if rate > 0 and done < of_all:
             parts.append(f"{(of_all - done) / rate:.0f} s left")
-        if view.item and view.item.n_timed_out:
-            parts.append(f"{view.item.n_timed_out} in the slow lane")
-        if view.item and view.item.n_refit_failed:
-            parts.append(f"{view.item.n_refit_failed} spectra could not be fitted in time")
+        if view.run.n_timed_out:
+            parts.append(f"{view.run.n_timed_out} in the slow lane")
+        if view.run.n_refit_failed:
+            parts.append(f"{view.run.n_refit_failed} spectra could not be fitted in time")
         return ", ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import Field, JsonValue
 
@@ -14,6 +14,7 @@ from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.manifest import RefitParams
+from prismline_contracts.pools import pool_of, pool_queue
 from prismline_contracts.references import CubeReference
 from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId, shard_of
 
@@ -59,7 +60,10 @@ def run_queue_name(environment: str, run_id: str) -> str:
 
 
 def task_queue_of(run: RunItem, environment: str) -> str:
-    """The short name of the queue that the run's tasks are sent to: its own, or the shared one."""
+    """The short name of the queue that the run's tasks are sent to: its pool's, its own, or the shared one."""
+    pool = pool_of(run.run_id)
+    if pool is not None:
+        return pool_queue(pool)
     return Queue.TASKS if run.task_queue is None else run.task_queue.removeprefix(queue_name(environment, ""))
 
 
@@ -189,12 +193,13 @@ class TasksProcess(MessageData):
     #: Most tasks of the run that are processed at a time. Absent: no limit.
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
-    @classmethod
+    @staticmethod
     def of(
-        cls, run: RunItem, task_ids: list[str], bucket: str, *, recovery: str | None = None, attempt: int = 1
-    ) -> Self:
+        run: RunItem, task_ids: list[str], bucket: str, *, recovery: str | None = None, attempt: int = 1
+    ) -> TasksProcess:
         """The command for tasks of one shard of a run."""
-        return cls(
+        model = TasksProcess if run.code is None else FunctionTasksProcess
+        return model(
             run_id=run.run_id,
             job_id=run.job_id,
             workload=run.workload,
@@ -208,6 +213,16 @@ class TasksProcess(MessageData):
             recovery=recovery,
             max_concurrency=run.max_concurrency,
         )
+
+
+class FunctionTasksProcess(TasksProcess):
+    """Process some tasks of a run whose workload is an author's function. To the worker.
+
+    A message of its own, because a worker that knows no functions would fail the tasks. The item of the run says which
+    code it is.
+    """
+
+    TYPE: ClassVar[str] = "prismline.tasks.process.v2"
 
 
 class SpectraRefit(MessageData):
@@ -309,6 +324,7 @@ COMMANDS: tuple[
     ChunkProcess,
     ReferencedChunkProcess,
     TasksProcess,
+    FunctionTasksProcess,
     SpectraRefit,
     ReferencedSpectraRefit,
     StatusUpdate,

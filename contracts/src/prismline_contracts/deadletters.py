@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, Open, RunId, Timestamp
 from prismline_contracts.prefixes import ARCHIVE_PREFIX, DEAD_LETTERS_PREFIX
+from prismline_contracts.workloads import CodeDigest
 
 #: Chunks that one retry can name.
 MAX_RETRIED_CHUNKS = 1000
@@ -84,6 +85,8 @@ class DeadlettersRecover(Contract):
     chunk_ids: Annotated[list[ChunkId], Field(max_length=MAX_RETRIED_CHUNKS)] | None = None
     #: With `retry`: continue `only_run`, if it was stopped at this moment. No failed chunk is retried.
     cancelled_at: Timestamp | None = None
+    #: With `retry`: the run of a function has this code from now on.
+    code: CodeDigest | None = None
     requested_at: Timestamp
 
     @model_validator(mode="after")
@@ -94,6 +97,8 @@ class DeadlettersRecover(Contract):
             raise ValueError("a retry makes its records itself: name chunk_ids in place of record_keys")
         if self.cancelled_at is not None and (not self.retry or self.chunk_ids is not None):
             raise ValueError("cancelled_at belongs to a retry of a whole run")
+        if self.code is not None and (not self.retry or self.cancelled_at is not None):
+            raise ValueError("code belongs to a retry of what failed")
         return self
 
     @property
@@ -167,6 +172,7 @@ class RecoveryOperationItem(RecoveryCounts):
     retry: bool = False
     chunk_ids: list[ChunkId] | None = None
     cancelled_at: Timestamp | None = None
+    code: CodeDigest | None = None
     requested_at: Timestamp
     started_at: Timestamp
     updated_at: Timestamp

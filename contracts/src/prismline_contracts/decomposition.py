@@ -1,7 +1,7 @@
 """The Parquet output of the `spectra` workload: its columns, their types and units, and its metadata.
 
 One file holds one chunk, one row is one spectrum. The worker writes these columns, the command line reads them, and
-`docs/columns.md` explains them.
+`docs/reference/columns.md` explains them.
 
 Rule for versions: a new version only appends columns. A reader fills the columns that an older file lacks with null,
 and a writer that changes a file keeps the columns that it does not know.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Version of the columns below. A file says its own under the metadata key `prismline.output_version`; a file without
 #: the key is version 1.
-OUTPUT_VERSION = 2
+OUTPUT_VERSION = 3
 
 #: `n_components` of a spectrum that was not fitted for lack of time.
 NOT_FITTED = -1
@@ -59,6 +59,9 @@ class Unit(StrEnum):
     #: BUNIT of the cube.
     SIGNAL = "{signal}"
     SIGNAL_CHANNEL = "{signal} channel"
+    SIGNAL_PER_CHANNEL = "{signal} channel^-1"
+    SIGNAL_PER_CHANNEL_2 = "{signal} channel^-2"
+    SIGNAL_PER_CHANNEL_3 = "{signal} channel^-3"
     #: CUNIT of the cube's spectral axis.
     AXIS = "{axis}"
     SIGNAL_AXIS = "{signal} {axis}"
@@ -92,6 +95,9 @@ class Column:
     since: int = 1
 
 
+#: Coefficients of the baseline, by power of the channel.
+BASELINE_COLUMNS = ("baseline_0", "baseline_1", "baseline_2", "baseline_3")
+
 _SIGMA = "One standard deviation of"
 
 #: Every column, in the order of the file.
@@ -123,6 +129,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("component_flux_errors_physical", ColumnType.FLOATS, Unit.SIGNAL_AXIS, f"{_SIGMA} each of those areas.", 2),
     Column("longitude", ColumnType.FLOAT, Unit.DEGREE, "Celestial longitude of the pixel; null if unknown.", 2),
     Column("latitude", ColumnType.FLOAT, Unit.DEGREE, "Celestial latitude of the pixel; null if unknown.", 2),
+    Column("component_optical_depths", ColumnType.FLOATS, Unit.NONE, "Optical depth of each, all lines; else null.", 3),
+    Column("component_optical_depth_errors", ColumnType.FLOATS, Unit.NONE, f"{_SIGMA} each optical depth.", 3),
+    Column("baseline_0", ColumnType.FLOAT, Unit.SIGNAL, "Baseline at channel 0; null without `baseline_order`.", 3),
+    Column("baseline_1", ColumnType.FLOAT, Unit.SIGNAL_PER_CHANNEL, "Its change per channel, or null.", 3),
+    Column("baseline_2", ColumnType.FLOAT, Unit.SIGNAL_PER_CHANNEL_2, "Its coefficient of channel^2, or null.", 3),
+    Column("baseline_3", ColumnType.FLOAT, Unit.SIGNAL_PER_CHANNEL_3, "Its coefficient of channel^3, or null.", 3),
 )  # fmt: skip
 
 

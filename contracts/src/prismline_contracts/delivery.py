@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prismline_contracts.commands import Queue
+from prismline_contracts.pools import POOL_QUEUE_PREFIX
 
 #: Retention of every dead-letter queue: the longest that SQS allows. A message keeps its age when SQS moves it, so the
 #: retention of every other queue is shorter.
@@ -51,6 +52,13 @@ _OTHER_LIMITS: Mapping[Queue, QueueLimits] = {
 }
 #: The limits of every queue.
 LIMITS: Mapping[Queue, QueueLimits] = {queue: _OTHER_LIMITS.get(queue, QueueLimits()) for queue in Queue}
+
+
+def limits_of(queue: str) -> QueueLimits | None:
+    """The limits of a queue, by its short name. That of a pool has the limits of the shared queue of tasks."""
+    if queue.startswith(POOL_QUEUE_PREFIX):
+        return LIMITS[Queue.TASKS]
+    return LIMITS[Queue(queue)] if queue in set(Queue) else None
 
 
 def state_machine_name(environment: str) -> str:

@@ -43,6 +43,8 @@ class RunSubmitted(MessageData):
     survey: Survey | None = None
     workload: Name = "spectra"
     tolerated_failure_percent: Percent = 0.0
+    #: Beside it, a percentage of 0 is no limit.
+    tolerated_failures: Count | None = None
 
 
 class RunSplitCompleted(MessageData):

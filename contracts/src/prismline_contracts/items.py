@@ -142,6 +142,8 @@ class RunItem(Contract):
     worked_ms: Count | None = None
     n_attempts: Count | None = None
     n_bytes: Count | None = None
+    #: Digest of the code that the run's tasks are processed with. Absent: its workload is a part of the services.
+    code: Name | None = None
     #: Parameters in force, defaults included, as JSON: for people to read.
     params: str | None = None
     #: Parameters that were given, as JSON: for messages. An older worker does not know a new parameter, but it can
@@ -193,6 +195,10 @@ class RunItem(Contract):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     #: The run is stopped at this moment if it has not ended.
     deadline_at: Timestamp | None = None
+    #: The run is stopped when more chunks or tasks have failed: a percentage, as text, because DynamoDB's client takes
+    #: no float, and a number. Absent: no such limit.
+    tolerated_failure_percent: str | None = None
+    tolerated_failures: Count | None = None
     #: What the run's work waited for when a worker last could not begin it, and when that was.
     waiting_for: str | None = None
     waiting_at: Timestamp | None = None
@@ -288,7 +294,7 @@ class ChunkItem(Contract):
     recovery: Name | None = None
     #: Whether the chunk's end may be unpublished while no message exists whose redelivery would publish it: the sweeper
     #: gave the chunk up, or a worker completed it after it had FAILED.
-    unsaid: bool = False
+    announcement_pending: Annotated[bool, Field(alias="unsaid")] = False
 
     @property
     def run_id(self) -> str:

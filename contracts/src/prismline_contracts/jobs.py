@@ -157,6 +157,10 @@ def export_object_key(run_id: str, export_id: str, suffix: Literal["zip", "parqu
     return f"{EXPORTS_PREFIX}{run_id}/{export_id}.{suffix}"
 
 
+#: How many of the latest requests about a run its item keeps.
+MAX_RUN_REQUESTS = 20
+
+
 class WebhookSecretError(ValueError):
     """A webhook's secret cannot sign."""
 
@@ -207,11 +211,23 @@ class JobItem(Contract):
     #: The upload that the job has taken, and that is deleted with the last job that has taken it.
     upload_id: Name | None = None
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    tolerated_failures: Count | None = None
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     priority: Annotated[int, Field(ge=1, le=9)] | None = None
     deadline_at: Timestamp | None = None
     webhook: Webhook | None = None
     traceparent: str | None = None
+
+
+class RunRequest(Contract):
+    """Something that a person asked of a run over HTTP. Another service carries it out."""
+
+    name: Annotated[str, Open("cancel", "recover", "export")]
+    at: Timestamp
+    #: Id of the API key.
+    by: Name
+    #: The recovery or the export.
+    operation_id: Name | None = None
 
 
 class JobRunItem(Contract):
@@ -228,10 +244,17 @@ class JobRunItem(Contract):
     survey: Survey
     workload: Name
     created_at: Timestamp
+    #: What people asked for over HTTP, the earliest first. At most MAX_RUN_REQUESTS.
+    requests: list[RunRequest] = Field(default_factory=list)
 
     @property
     def run_id(self) -> str:
         return self.PK.removeprefix("RUN#")
+
+    @property
+    def cancel_requested_at(self) -> str | None:
+        """When its cancellation was last requested over HTTP."""
+        return max((each.at for each in self.requests if each.name == "cancel"), default=None)
 
 
 class BatchItem(Contract):

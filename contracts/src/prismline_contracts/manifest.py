@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from prismline_contracts.base import Contract, Key, Lags, Name, Submitted, Survey, Tenant, Timestamp, derived_id
+from prismline_contracts.base import Contract, Count, Key, Lags, Name, Submitted, Survey, Tenant, Timestamp, derived_id
 from prismline_contracts.envelope import TraceParent
+from prismline_contracts.pools import in_pool
 
 #: The workload of a manifest that does not name one.
 DEFAULT_WORKLOAD = "spectra"
@@ -31,6 +32,14 @@ class Params(Contract):
     def unknown(cls, given: Mapping[str, object]) -> list[str]:
         """The names in `given` that this release does not know, sorted."""
         return sorted(given.keys() - cls.model_fields.keys())
+
+    def given(self) -> dict[str, Any]:
+        """The parameters that the submitter gave, as JSON."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+
+    def in_force(self) -> dict[str, Any]:
+        """The parameters with their defaults, as JSON."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -93,6 +102,13 @@ class FitParams(Params):
             " of a hyperfine group, or a table of offsets and weights; absent: each component is a Gaussian."
         ),
     ] = None
+    optical_depth: Annotated[
+        bool | None,
+        Field(
+            description="Whether each component of a run with a line also has an optical depth, summed over its lines."
+            " Absent: no, the lines are optically thin."
+        ),
+    ] = None
     rest_frequency: Annotated[
         _Positive | None,
         Field(
@@ -108,11 +124,24 @@ class FitParams(Params):
             " components. The chunks then refer to the cube. Absent: no."
         ),
     ] = None
+    baseline_order: Annotated[
+        Annotated[int, Field(ge=0, le=3)] | None,
+        Field(
+            description="Order of a polynomial baseline, 0 to 3, that is fitted to each spectrum together with the"
+            " lines and subtracted. Absent: no baseline is fitted."
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _the_second_pass_needs_the_best_preset(self) -> Self:
         if self.second_pass and (self.decomposer, self.preset) != ("gaussline", "best"):
             raise ValueError("the second pass is for gaussline with the preset best, without a line")
+        return self
+
+    @model_validator(mode="after")
+    def _a_baseline_needs_gaussline(self) -> Self:
+        if self.baseline_order is not None and self.decomposer != "gaussline":
+            raise ValueError("a baseline is fitted by gaussline only, without a line")
         return self
 
     @model_validator(mode="after")
@@ -128,6 +157,8 @@ class FitParams(Params):
             raise ValueError(f"a line is fitted by the decomposer {HYPERFINE} only, not by {self.decomposer}")
         if self.line is None and self.decomposer == HYPERFINE:
             raise ValueError(f"the decomposer {HYPERFINE} needs a line")
+        if self.optical_depth and self.line is None:
+            raise ValueError("an optical depth is fitted to lines that belong together: give a line too")
         return self
 
 
@@ -136,6 +167,7 @@ class RefitParams(FitParams):
 
     decomposer: Literal["gaussline", "phspectra"] = "gaussline"
     line: None = None
+    optical_depth: None = None
 
 
 class GivenFitParams(Submitted, FitParams, extra="forbid"):
@@ -176,8 +208,11 @@ class Manifest(Submitted, Contract):
     #: The group that the run and its results belong to. Runs are listed by survey.
     survey: Survey
     params: Params = GivenParams()
-    #: The run still completes if at most this share of its chunks fails.
+    #: The run still completes if at most this share of its chunks or tasks fails. If it is not 0, the run is stopped as
+    #: soon as more have failed. Beside `tolerated_failures`, 0 is no limit.
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    #: The run still completes if at most so many of its chunks or tasks fail, and is stopped as soon as more have.
+    tolerated_failures: Count | None = None
     #: Submissions with the same key start one run.
     idempotency_key: Name | None = None
     job_id: Name | None = None
@@ -213,6 +248,6 @@ class SpectraManifest(Manifest):
         return self
 
 
-def run_id_of(bucket: str, idempotency_key: str) -> str:
-    """The id of the run that submissions with this idempotency key start."""
-    return derived_id("run", bucket, idempotency_key)
+def run_id_of(bucket: str, idempotency_key: str, pool: str | None = None) -> str:
+    """The id of the run that submissions with this idempotency key start in a pool, or without one."""
+    return in_pool(derived_id("run", bucket, idempotency_key), pool)

@@ -20,7 +20,8 @@ CHUNK_GEOMETRY_MEMBER = "geometry.json"
 class LineProfile(Contract):
     """Lines that belong together, on the channels of a cube. A component is the sum of these lines.
 
-    Line i has the height `amplitude * weights[i]`, its centre at `mean + offsets[i]`, and the component's width.
+    Line i has the height `amplitude * weights[i]`, its centre at `mean + offsets[i]`, and the component's width. Of the
+    sum `amplitude * profile` of the lines, an optical depth `tau` leaves `amplitude / tau * (1 - exp(-tau * profile))`.
     """
 
     #: The name of the hyperfine group. Absent: a table was given.
@@ -29,6 +30,14 @@ class LineProfile(Contract):
     offsets: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1, max_length=MOST_LINES)]
     #: Strength of each line. The sum is 1.
     weights: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1, max_length=MOST_LINES)]
+
+
+#: Most values of the shape of the noise. Older workers read at most 64 KiB of a geometry.
+MOST_SHAPE_VALUES = 1024
+
+NoiseShape = Annotated[
+    list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(min_length=1, max_length=MOST_SHAPE_VALUES)
+]
 
 
 class CubeGeometry(Contract):
@@ -56,6 +65,10 @@ class CubeGeometry(Contract):
     #: Correlation of the noise at lags 0, 1, ... channels, the first one 1, estimated once from a sample of the cube.
     #: Absent: it was not estimated, and a reader estimates it from each spectrum.
     noise_correlation: Lags | None = None
+    #: Level of the noise along the spectra, relative to its median, estimated once from a sample of the cube. Channel
+    #: `c` of `n_channels` has value number `c * len(noise_shape) // n_channels`. Absent: the level does not vary, or it
+    #: was not estimated.
+    noise_shape: NoiseShape | None = None
     #: Rest frequency of the observed line, in Hz. Absent where the header has none.
     rest_frequency: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     #: The lines of each component of the run. Absent: each component is one Gaussian.

@@ -33,6 +33,8 @@ CAPTIONS_PREFIX = "captions/"
 #: The bodies that tasks fetched.
 RESULTS_PREFIX = "results/"
 EXPORTS_PREFIX = "exports/"
+#: The registrations of functions: for each function and code, its schemas and limits.
+WORKLOADS_PREFIX = "workloads/"
 #: The record of each alert that was posted.
 POSTED_ALERTS_PREFIX = "alerts/posted/"
 #: The whole archive of dead letters.

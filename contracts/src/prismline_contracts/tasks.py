@@ -1,4 +1,4 @@
-"""Tasks: units of work with a ledger item of their own, and the `urls` workload, which consists of them.
+"""Tasks: units of work with a ledger item of their own, and the `urls` workload, whose runs consist of them.
 
 Four words: a *task* has its own status, attempts, error and result; a *batch* is the tasks of one message; a *shard* is
 a part of a run's tasks with its own partition and its own counters; a *partition* is the value of `PK` of their items.
@@ -25,6 +25,8 @@ MAX_INLINE_URLS = 1000
 MAX_SHARDS = 256
 #: Longest source of a task, in characters.
 MAX_SOURCE_CHARS = 8192
+#: Longest value of a function that is kept in the item of its task, in bytes. A longer one has an object of its own.
+MAX_KEPT_VALUE_BYTES = 2048
 #: Headers of a response that are kept with the result of a task, unless the job asks for others.
 KEPT_HEADERS = ["content-type", "etag", "last-modified"]
 #: Prefix of the sort key of a task item. The task id follows.
@@ -34,7 +36,7 @@ SHARD_SK = "SHARD"
 
 #: `sha256(run_id:index)` in hexadecimal digits.
 TaskId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-#: What a task works on: for `urls`, the URL as it was submitted.
+#: What a task works on: for `urls`, the URL as it was submitted; for a function, the item as canonical JSON.
 TaskSource = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE_CHARS)]
 #: The run's id, or `<run_id>#<shard>`.
 Partition = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,80}(#[0-9]{1,5})?$")]
@@ -64,8 +66,13 @@ def task_address(run_id: str, task_id: str) -> str:
 
 
 def result_key(run_id: str, task_id: str) -> str:
-    """S3 key of the body that a task stored."""
+    """S3 key of the body or the value that a task stored."""
     return f"{RESULTS_PREFIX}{run_id}/{task_id}"
+
+
+def value_key(run_id: str, task_id: str, attempt: int) -> str:
+    """S3 key of the value that an attempt of a function stored. A later attempt may run other code."""
+    return f"{result_key(run_id, task_id)}.{attempt}.json"
 
 
 class TaskResult(Contract):
@@ -82,6 +89,17 @@ class TaskResult(Contract):
     final_url: str
     #: The headers that the job asked to keep, with names in lower case.
     headers: dict[str, str] = Field(default_factory=dict)
+
+
+class TaskValue(Contract):
+    """What an author's function returned for an item: JSON, in the item itself or in an object of its own."""
+
+    #: The value as JSON text, if it is short.
+    text: Annotated[str, StringConstraints(max_length=MAX_KEPT_VALUE_BYTES)] | None = None
+    #: Key of the object that holds it otherwise.
+    key: Key | None = None
+    #: Length of the JSON text, in bytes.
+    length: Count
 
 
 class TaskItem(Contract):
@@ -113,7 +131,13 @@ class TaskItem(Contract):
     #: Attempts that the run's costs include already, and the duration of the attempts that they do not include yet.
     charged_attempts: Count = 0
     uncharged_ms: Count = 0
+    #: What a completed task of `urls` got, or what the function of another workload returned.
     result: TaskResult | None = None
+    value: TaskValue | None = None
+    #: The class of the error, if a function raised it.
+    error_type: str | None = None
+    #: Digest of the code that ended the task. Absent: its workload is a part of the services.
+    code: Name | None = None
     #: The recovery that last reopened the task.
     recovery: Name | None = None
 
@@ -204,7 +228,8 @@ class RerunOf(Contract):
     """The tasks of an earlier run of the job."""
 
     run_id: RunId
-    only: Literal["all", "failed"] = "all"
+    #: `failed`: the tasks that failed; `rest`: all that are not completed, also those that a stopped run skipped.
+    only: Literal["all", "failed", "rest"] = "all"
 
 
 InlineUrls = Annotated[list[TaskSource], Field(min_length=1, max_length=MAX_INLINE_URLS)]

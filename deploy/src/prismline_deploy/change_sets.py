@@ -26,9 +26,17 @@ AWS_LOOK_SECONDS, LOOK_SECONDS, WAIT_SECONDS = 5.0, 0.2, 1800.0
 STILLBORN_STATES = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"})
 #: Status of a stack that a change set was made for and never executed.
 PLANNED = "REVIEW_IN_PROGRESS"
+#: States of a stack without resources: there is none, or it is empty, or its creation failed.
+NOT_CREATED = STILLBORN_STATES | {None, PLANNED}
 #: Parts of CloudFormation's reasons: for an update that changes nothing, and for a change set that changes nothing.
 NO_UPDATES = "No updates are to be performed"
 NO_CHANGES = ("didn't contain changes", NO_UPDATES)
+
+
+def compact(template: str) -> str:
+    """A template without what only its reader needs: lines that are empty or a comment."""
+    lines = template.splitlines(keepends=True)
+    return "".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,15 @@ class Stacks:
         delay = AWS_LOOK_SECONDS if is_aws(cloudformation.meta.endpoint_url) else LOOK_SECONDS
         self._waiting: Any = {"Delay": delay, "MaxAttempts": round(WAIT_SECONDS / delay)}
 
-    def plan(self, stack: str, given: Mapping[str, str], template: str | None = None) -> ChangeSet:
-        """Create a change set. Parameters that are not given, but declared, keep their values in the stack.
+    def plan(
+        self, stack: str, given: Mapping[str, str], template: str | None = None, chosen: Collection[str] | None = None
+    ) -> ChangeSet:
+        """Create a change set. Parameters that are not given get the default of `template`.
 
-        template: None keeps the template that the stack has. Raises DeployError with CloudFormation's reason.
+        Those in `chosen` keep their values in the stack, and so do those that have no default. chosen: None if it is
+        not known what a person chose; then every value that is not the default of the stack's own template stays.
+        template: None keeps the template that the stack has, with all values.
+        Raises DeployError with CloudFormation's reason.
         """
         new = self._without_remains(stack, STILLBORN_STATES) in {None, PLANNED}
         if template is None:
@@ -83,17 +96,22 @@ class Stacks:
             body: dict[str, Any] = {"UsePreviousTemplate": True}
             summary = self._cloudformation.get_template_summary(StackName=stack)
         else:
+            template = compact(template)
             if len(template.encode()) > TEMPLATE_BYTES:
                 raise DeployError(f"The template of {stack} is longer than {TEMPLATE_BYTES} bytes.")
             body = {"TemplateBody": template}
             summary = self._cloudformation.get_template_summary(TemplateBody=template)
         held = {} if new else self.parameters(stack)
+        if template is None:
+            kept: Collection[str] = held
+        else:
+            kept = self.chosen(stack) if chosen is None and not new else chosen or ()
         parameters: list[Any] = []
         for entry in summary.get("Parameters", []):
             key = entry["ParameterKey"]
             if key in given:
                 parameters.append({"ParameterKey": key, "ParameterValue": given[key]})
-            elif key in held:
+            elif key in held and (key in kept or "DefaultValue" not in entry):
                 parameters.append({"ParameterKey": key, "UsePreviousValue": True})
         name = f"prismline-{secrets.token_hex(6)}"
         self._cloudformation.create_change_set(
@@ -121,10 +139,16 @@ class Stacks:
         return ChangeSet(stack, name, new, [Change.of(each) for page in pages for each in page.get("Changes", [])])
 
     def execute(self, planned: ChangeSet) -> None:
-        """Execute a change set and wait. Raises DeployError with the first resource that failed, and its reason."""
+        """Execute a change set and wait. Raises DeployError with the first resource that failed, and its reason.
+
+        After a failure, CloudFormation also deletes the tables and buckets that it has just created. Otherwise they
+        would remain under their names, and the next try would fail because of them.
+        """
         if not planned.changes and not planned.new:
             return
-        self._cloudformation.execute_change_set(StackName=planned.stack, ChangeSetName=planned.name)
+        self._cloudformation.execute_change_set(
+            StackName=planned.stack, ChangeSetName=planned.name, RetainExceptOnCreate=True
+        )
         self._wait(planned.stack, new=planned.new)
 
     def put(self, stack: str, given: Mapping[str, str], template: str) -> dict[str, str]:
@@ -133,6 +157,7 @@ class Stacks:
         Parameters that are not given get their defaults. Raises DeployError as `execute` does.
         """
         # Not ValidateTemplate: it refuses types that an emulator lacks, even if a condition excludes the resource.
+        template = compact(template)
         summary = self._cloudformation.get_template_summary(TemplateBody=template)
         declared = {entry["ParameterKey"] for entry in summary.get("Parameters", [])}
         parameters: list[Any] = [
@@ -180,10 +205,24 @@ class Stacks:
                 return None
             raise
 
+    def names(self, stack: str) -> list[str]:
+        """The full names of the stacks with this short name, in all environments of the account and the Region."""
+        pages = self._cloudformation.get_paginator("describe_stacks").paginate()
+        names = [each["StackName"] for page in pages for each in page["Stacks"]]
+        return [name for name in names if name.startswith("prismline-") and name.endswith(f"-{stack}")]
+
     def parameters(self, stack: str) -> dict[str, str]:
         """The parameters of a stack."""
         described = self._cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
         return {each["ParameterKey"]: each.get("ParameterValue", "") for each in described.get("Parameters", [])}
+
+    def chosen(self, stack: str) -> set[str]:
+        """The parameters of a stack whose values are not the defaults of its template; none if it was not created."""
+        if self.state(stack) in NOT_CREATED:
+            return set()
+        summary = self._cloudformation.get_template_summary(StackName=stack)
+        defaults = {each["ParameterKey"]: each.get("DefaultValue") for each in summary.get("Parameters", [])}
+        return {key for key, value in self.parameters(stack).items() if value != defaults.get(key)}
 
     def outputs(self, stack: str) -> dict[str, str]:
         """The outputs of a stack."""

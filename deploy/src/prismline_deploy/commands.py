@@ -1,7 +1,8 @@
-"""`prismline deploy | rollback`: releases of the services, on AWS or on this machine."""
+"""`prismline deploy | publish | rollback`: releases of the services, on AWS or on this machine."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from prismline_deploy.deploying import Target
 from prismline_deploy.errors import DeployError
 from prismline_deploy.failing import deploy_errors
 from prismline_deploy.gate import objections
+from prismline_deploy.labels import version_of
+from prismline_deploy.pools import deploy_pool
 from prismline_deploy.record import Release
 
 Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
@@ -123,6 +126,18 @@ def _deploy(
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the templates that declare it.")
     ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI@DIGEST",
+            help="The published image of the one service that is named, or of the pool.",
+            show_default="built",
+        ),
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this pool, with --image: the worker's image with an author's package."),
+    ] = None,
     root: Root = Path(),
     force: Force = False,
     as_json: AsJson = False,
@@ -130,11 +145,49 @@ def _deploy(
     """Deploy platform and services: build images, show and execute a change set for each stack."""
     shown = _Shown(execute=not plan, quiet=as_json)
     with _aws_errors():
+        if pool is not None:
+            if service or image is None:
+                raise DeployError("Deploy a pool by itself, and name its image: --pool NAME --image URI@sha256:...")
+            target = targets.find_target(environment, pairs(parameter or []))
+            with stderr.status("Deploying ..."):
+                deploy_pool(target, root.absolute(), pool, _with_digest(image), shown)
+            _done(target, shown, [], as_json=as_json)
+            return
+        images = {} if image is None else {_only(service): _with_digest(image)}
         target = targets.find_target(environment, pairs(parameter or []))
         _ask(target, root, deploying.versions_in(root, service), force=force or plan)
         with stderr.status("Deploying ..."):
-            deployed = deploying.deploy(target, root.absolute(), shown, service)
+            deployed = deploying.deploy(target, root.absolute(), shown, service, images)
         _done(target, shown, list(deployed), as_json=as_json)
+
+
+def _only(services: list[str] | None) -> str:
+    if services is None or len(services) != 1:
+        raise DeployError("--image is the image of one service. Name it, for example --service worker.")
+    return services[0]
+
+
+def _with_digest(image: str) -> str:
+    if not re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", image):
+        raise DeployError(f"{image} has no digest. Name the image as `prismline publish` prints it: URI@sha256:...")
+    return image
+
+
+def _publish(
+    environment: Environment,
+    service: Annotated[str, typer.Option(help="The service.")],
+    root: Root = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Build the image of a service, push it and print it with its digest. Nothing is deployed."""
+    with _aws_errors():
+        target = targets.find_target(environment, {})
+        with stderr.status("Building ..."):
+            image = target.images.build(root.absolute(), service)
+    if as_json:
+        print_json({"service": service, "version": version_of(root, service), "image": image})
+        return
+    console.print(image, soft_wrap=True)
 
 
 def _rollback(
@@ -158,4 +211,5 @@ def _rollback(
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`: the entry point of this distribution in the group `prismline.commands`."""
     app.command("deploy")(_deploy)
+    app.command("publish")(_publish)
     app.command("rollback")(_rollback)

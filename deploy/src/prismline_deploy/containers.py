@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import shutil
+import json
 import subprocess
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prismline_deploy.dockerfiles import dockerfile_of, image_digest
 from prismline_deploy.errors import DeployError
+from prismline_deploy.labels import labels_of, version_of
 
 #: Runs a container engine's command, with a text for its standard input.
 Engine = Callable[[Sequence[str], str | None], None]
 #: Platform of the images: the functions' default architecture.
 PLATFORM = "linux/amd64"
+#: Number of images that a repository keeps, and days that it keeps one whose tag is gone. A rollback restores one of
+#: the last releases of an environment, and environments of an account share the repositories.
+KEPT_IMAGES, KEPT_DAYS = 100, 14
+LIFECYCLE = {
+    "rules": [
+        {
+            "rulePriority": 1,
+            "description": f"Images without a tag are kept for {KEPT_DAYS} days.",
+            "selection": {
+                "tagStatus": "untagged",
+                "countType": "sinceImagePushed",
+                "countUnit": "days",
+                "countNumber": KEPT_DAYS,
+            },
+            "action": {"type": "expire"},
+        },
+        {
+            "rulePriority": 2,
+            "description": f"The last {KEPT_IMAGES} images are kept.",
+            "selection": {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": KEPT_IMAGES},
+            "action": {"type": "expire"},
+        },
+    ]
+}
 
 
 def docker(arguments: Sequence[str], text: str | None = None) -> None:
@@ -26,15 +50,16 @@ def docker(arguments: Sequence[str], text: str | None = None) -> None:
     except FileNotFoundError as error:
         raise DeployError("Images are built with docker, which is not installed here.") from error
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip().splitlines()
-        raise DeployError(f"docker {arguments[0]} failed: {said[-1] if said else 'it gave no reason'}") from error
+        output = (error.stderr or error.stdout or "").strip().splitlines()
+        raise DeployError(f"docker {arguments[0]} failed: {output[-1] if output else 'it gave no reason'}") from error
 
 
 class ContainerImages:
     """Images in the ECR repositories `prismline/<service>`, which are created when they are first needed.
 
     The tag of an image is the version of its service and a digest of all files that it is built from. An image that
-    exists already is not built again.
+    exists already is not built again. Environments of an account share the repositories, so their lifecycle policy is
+    set here and not by the stack of an environment.
     """
 
     def __init__(self, ecr: Any, engine: Engine = docker) -> None:
@@ -45,16 +70,18 @@ class ContainerImages:
         """Build and push the image of a service of the checkout `root`. Return its URI, with its digest."""
         repository = f"prismline/{service}"
         place = self._place(repository)
-        tag = f"{version_of(root, service)}-{_source_digest(root)[:12]}"
+        tag = tag_of(root, service)
         if (digest := self._digest(repository, tag)) is None:
-            dockerfile = str(root / "services" / service / "Dockerfile")
+            dockerfile = str(dockerfile_of(root, service))
             name = f"{place}:{tag}"
             # Lambda does not accept an image with a build attestation.
-            build = ["build", "--platform", PLATFORM, "--provenance=false", "--file", dockerfile, "--tag", name]
+            build = ["build", "--pull", "--platform", PLATFORM, "--provenance=false", "--file", dockerfile]
+            build += ["--tag", name]
             labels = [part for label in labels_of(root, service) for part in ("--label", label)]
             self._engine([*build, *labels, str(root)], None)
             self._log_in(place.partition("/")[0])
             self._engine(["push", name], None)
+            self._ecr.put_lifecycle_policy(repositoryName=repository, lifecyclePolicyText=json.dumps(LIFECYCLE))
             digest = self._digest(repository, tag)
         if digest is None:
             raise DeployError(f"The image {place}:{tag} was pushed, but ECR does not have it.")
@@ -87,33 +114,6 @@ class ContainerImages:
         self._engine(["login", "--username", user, "--password-stdin", registry], password)
 
 
-def version_of(root: Path, service: str) -> str:
-    """The version of a service. Raises DeployError if there is no such service."""
-    project = root / "services" / service / "pyproject.toml"
-    if not project.exists():
-        raise DeployError(f"There is no {project}.")
-    version: str = tomllib.loads(project.read_text())["project"]["version"]
-    return version
-
-
-def labels_of(root: Path, service: str) -> list[str]:
-    """The labels of an image that its Dockerfile does not contain: the version and, in a clone, the revision."""
-    labels = [f"org.opencontainers.image.version={version_of(root, service)}"]
-    if (git := shutil.which("git")) is not None:
-        command = [git, "-C", str(root), "rev-parse", "HEAD"]
-        asked = subprocess.run(command, text=True, capture_output=True, check=False)
-        if asked.returncode == 0:
-            labels.append(f"org.opencontainers.image.revision={asked.stdout.strip()}")
-    return labels
-
-
-def _source_digest(root: Path) -> str:
-    """A digest of all files that an image of the checkout may be built from."""
-    whole = hashlib.sha256()
-    for folder in ("contracts/src", "libs", "services"):
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix in {".py", ".c", ".h", ".json", ".toml", ".txt", ".html", ".css", ".js"} or (
-                path.name == "Dockerfile"
-            ):
-                whole.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    return whole.hexdigest()
+def tag_of(root: Path, service: str) -> str:
+    """The tag of the image of a service of the checkout `root`."""
+    return f"{version_of(root, service)}-{image_digest(root, service)[:12]}"

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from prismline_contracts.base import timestamp
-from prismline_deploy.change_sets import ChangeSet, Stacks
-from prismline_deploy.containers import version_of
+from prismline_deploy.change_sets import NOT_CREATED, ChangeSet, Stacks
 from prismline_deploy.errors import DeployError
+from prismline_deploy.labels import version_of
 from prismline_deploy.order import deployment_order, function_names, parse, stacks_of
 from prismline_deploy.record import Record, Release, ReleaseHistory, first
 from prismline_deploy.state_machines import upload_state_machines
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PLATFORM = "platform"
 #: Types of resources that a rollback may change. They hold no data.
 CODE_TYPES = ("AWS::Lambda::", "AWS::StepFunctions::StateMachine", "AWS::ECS::TaskDefinition", "AWS::ECS::Service")
+#: Parameter of the stacks with tables: whether DynamoDB refuses to delete them.
+PROTECTION = "DeletionProtection"
 #: Parameters of a stack that carry code.
 IMAGE, STATE_MACHINE = "ImageUri", "StateMachineKey"
 
@@ -59,11 +62,16 @@ Show = Callable[[ChangeSet], bool]
 
 
 def deploy(
-    target: Target, root: Path, show: Show, services: Collection[str] | None = None
+    target: Target,
+    root: Path,
+    show: Show,
+    services: Collection[str] | None = None,
+    images: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, dict[str, str]]:
     """Deploy platform and services of the checkout `root` in their order; with `services`, only these.
 
-    A sparse checkout, without the platform, is enough for `services`.
+    A sparse checkout, without the platform, is enough for `services`. `images` has the URI of an image that is in its
+    repository already, by the name of the service; other images are built.
 
     If `show` refuses the change set of a new platform, the function returns at once: the services' change sets would
     import exports that do not exist.
@@ -83,24 +91,69 @@ def deploy(
         raise DeployError(f"There is no service {', '.join(unknown)}. The names are {', '.join(paths)}.")
     templates = {name: parse(path.read_text()) for name, path in paths.items()}
     order = deployment_order(templates, sparse=sparse)
+    _refuse_similar_names(target)
+    _refuse_two_values(target, services)
     outputs: dict[str, dict[str, str]] = {}
     for name in order:
         if services is not None and name not in services:
             continue
         given = {**target.parameters, "Environment": target.environment}
-        code = {} if name == PLATFORM else _code(target, root, name)
-        planned = target.stacks.plan(target.stack(name), given | code, paths[name].read_text())
+        code = {} if name == PLATFORM else _code(target, root, name, images.get(name))
+        chosen = target.record.chosen(name)
+        if chosen is None:  # the stack is new, or an earlier release of this tool deployed it
+            chosen = target.stacks.chosen(target.stack(name))
+        declared = templates[name].get("Parameters", {}).keys()
+        creating = _at_creation(target, name, declared)
+        planned = target.stacks.plan(target.stack(name), given | code | creating, paths[name].read_text(), chosen)
         if not show(planned):
             target.stacks.discard(planned)
             if name == PLATFORM and planned.new:
                 break  # the change sets of the services would import exports that do not exist
             continue
         target.stacks.execute(planned)
+        if creating:
+            target.stacks.execute(target.stacks.plan(target.stack(name), given | code, paths[name].read_text(), chosen))
+        target.record.choose(name, (chosen | target.parameters.keys()) & declared)
         if name != PLATFORM:
             release = Release(version=version_of(root, name), code=code, deployed_at=timestamp())
             _remember(target, name, release, function_names(templates[name]))
         outputs[name] = target.stacks.outputs(target.stack(name))
     return outputs
+
+
+def _refuse_similar_names(target: Target) -> None:
+    """Raise DeployError if a policy for `prismline-<name>-*` of an environment would also match another environment."""
+    if target.stacks.state(target.stack(PLATFORM)) not in NOT_CREATED:
+        return
+    others = [name.removeprefix("prismline-").removesuffix(f"-{PLATFORM}") for name in target.stacks.names(PLATFORM)]
+    for other in others:
+        shorter, longer = sorted((target.environment, other), key=len)
+        if longer.startswith(f"{shorter}-"):
+            raise DeployError(
+                f"{target.environment} cannot be deployed beside {other}: the rights of {shorter} also reach what"
+                f" begins with prismline-{shorter}-. Choose a name that does not begin with {shorter}-."
+            )
+
+
+def _at_creation(target: Target, name: str, declared: Collection[str]) -> dict[str, str]:
+    """Parameters of a stack until it stands: CloudFormation cannot delete a protected table after a failure."""
+    new = target.stacks.state(target.stack(name)) in NOT_CREATED
+    return {PROTECTION: "false"} if new and PROTECTION in declared else {}
+
+
+def _refuse_two_values(target: Target, services: Collection[str] | None) -> None:
+    """Raise DeployError if a given parameter would differ from that of a stack which is not deployed now."""
+    if services is None:
+        return
+    for name in sorted({PLATFORM, *target.record.versions()} - set(services)):
+        stack = target.stack(name)
+        held = target.stacks.parameters(stack) if target.stacks.state(stack) is not None else {}
+        for parameter, value in target.parameters.items():
+            if held.get(parameter, value) != value:
+                raise DeployError(
+                    f"{parameter} is {held[parameter]!r} in the stack {stack}, which would not be deployed. It has"
+                    f" one value in an environment: add --service {name}."
+                )
 
 
 def versions_in(root: Path, services: Collection[str] | None = None) -> dict[str, str]:
@@ -112,9 +165,9 @@ def versions_in(root: Path, services: Collection[str] | None = None) -> dict[str
     }
 
 
-def _code(target: Target, root: Path, service: str) -> dict[str, str]:
-    """Build and upload a service's code. Return the parameters of its stack that refer to it."""
-    code = {IMAGE: target.images.build(root, service)}
+def _code(target: Target, root: Path, service: str, image: str | None) -> dict[str, str]:
+    """Upload a service's code, with `image` or an image that is built. Return the parameters of its stack for it."""
+    code = {IMAGE: image or target.images.build(root, service)}
     if (root / "services" / service / "statemachine").is_dir():
         bucket = target.stacks.outputs(target.stack(PLATFORM))["DeploymentBucket"]
         code[STATE_MACHINE] = upload_state_machines(target.s3, root, bucket)[service]

@@ -1,7 +1,13 @@
-"""The record of what is deployed: an SSM parameter for each service, `/prismline/<environment>/deployed/<service>`."""
+"""The record of deployments, in parameters of SSM.
+
+`/prismline/<environment>/deployed/<service>` says which release of a service is deployed.
+`/prismline/<environment>/platform/chosen-<stack>` names the template parameters whose values a person chose.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
@@ -11,6 +17,9 @@ from prismline_contracts.deploying import DEPLOYED_PARAMETERS
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
+#: Name of the SSM parameter with the names of the parameters of a stack that a person gave a value. It is below
+#: `platform`, where deployers could write before this parameter existed.
+CHOSEN_PARAMETERS = "/prismline/{environment}/platform/chosen-{stack}"
 #: Number of previous releases in the record. An SSM parameter holds at most 4 KB.
 REMEMBERED = 5
 
@@ -79,6 +88,19 @@ class Record:
             for page in pages
             for each in page["Parameters"]
         }
+
+    def chosen(self, stack: str) -> set[str] | None:
+        """The parameters of a stack that a person gave a value, by any deployment. None if that is not recorded."""
+        try:
+            found = self._ssm.get_parameter(Name=CHOSEN_PARAMETERS.format(environment=self._environment, stack=stack))
+        except self._ssm.exceptions.ParameterNotFound:
+            return None
+        return set(json.loads(found["Parameter"]["Value"]))
+
+    def choose(self, stack: str, parameters: Collection[str]) -> None:
+        """Record which parameters of a stack a person gave a value."""
+        name = CHOSEN_PARAMETERS.format(environment=self._environment, stack=stack)
+        self._ssm.put_parameter(Name=name, Value=json.dumps(sorted(parameters)), Type="String", Overwrite=True)
 
     def put(self, service: str, history: ReleaseHistory) -> None:
         """Write the record of a service."""

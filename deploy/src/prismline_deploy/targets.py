@@ -17,9 +17,16 @@ from prismline_deploy.record import Record
 
 #: Pattern of the names of environments, as in the templates.
 ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
+#: Most characters of a bucket's name.
+BUCKET_NAME = 63
 #: Entry points of this group name a function `(environment, parameters) -> Target | None`. It returns None for an
 #: environment that it does not know.
 ENTRY_POINTS = "prismline.targets"
+
+
+def longest_name(region: str) -> int:
+    """Most characters of an environment's name, so that its longest bucket name is allowed."""
+    return BUCKET_NAME - len(f"prismline--deploy-{12 * '0'}-{region}")
 
 
 def account_target(environment: str, parameters: Mapping[str, str]) -> Target:
@@ -30,6 +37,11 @@ def account_target(environment: str, parameters: Mapping[str, str]) -> Target:
     session = boto3.Session()
     if session.region_name is None:
         raise DeployError("No Region is set. Set AWS_REGION, or a profile with the Region to deploy to.")
+    if len(environment) > (longest := longest_name(session.region_name)):
+        raise DeployError(
+            f"{environment!r} is too long: in {session.region_name} the name of an environment has at most {longest}"
+            f" characters, because a name of a bucket has at most {BUCKET_NAME}."
+        )
     cloudformation = session.client("cloudformation")
     return Target(
         environment=environment,

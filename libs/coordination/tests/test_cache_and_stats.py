@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import valkey
 
-from prismline_coordination import Cache, Server, Stats
+from prismline_coordination import Cache, CoordinationServer, Stats
 from prismline_localstack.testing import ValkeyServer
 
 
 def test_a_read_is_cached_until_it_expires_or_is_forgotten(valkey_server: ValkeyServer) -> None:
-    cache, loads = Cache(Server.at(valkey_server.url)), []
+    cache, loads = Cache(CoordinationServer.at(valkey_server.url)), []
 
     def load() -> str:
         loads.append(1)
@@ -24,7 +24,7 @@ def test_a_read_is_cached_until_it_expires_or_is_forgotten(valkey_server: Valkey
 
 
 def test_without_a_server_the_source_answers(valkey_server: ValkeyServer) -> None:
-    cache = Cache(Server.at(valkey_server.url))
+    cache = Cache(CoordinationServer.at(valkey_server.url))
     cache.put("job", "old", seconds=60)
     valkey_server.kill()
     assert cache.read_through("job", lambda: "source", seconds=60) == "source"
@@ -38,11 +38,11 @@ def test_an_error_of_the_source_is_raised(valkey_server: ValkeyServer) -> None:
         raise LookupError("no job")
 
     with pytest.raises(LookupError):
-        Cache(Server.at(valkey_server.url)).read_through("job", fail, seconds=60)
+        Cache(CoordinationServer.at(valkey_server.url)).read_through("job", fail, seconds=60)
 
 
 def test_counts_add_up_and_are_lost_with_the_server(valkey_server: ValkeyServer) -> None:
-    stats = Stats(Server.at(valkey_server.url))
+    stats = Stats(CoordinationServer.at(valkey_server.url))
     assert stats.add("run", {"fetched": 2, "bytes": 10})
     assert stats.add("run", {"fetched": 1})
     assert stats.read("run") == {"fetched": 3, "bytes": 10}

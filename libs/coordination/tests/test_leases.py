@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import valkey
 
-from prismline_coordination import Lease, Leases, Server
+from prismline_coordination import CoordinationServer, Lease, Leases
 from prismline_ledger.testing import Clock
 from prismline_localstack.testing import ValkeyServer
 from prismline_runtime import UnavailableError
@@ -26,12 +26,12 @@ def expire(server: ValkeyServer, lease: Lease) -> None:
 
 
 @pytest.fixture
-def server(valkey_server: ValkeyServer) -> Server:
-    return Server.at(valkey_server.url)
+def server(valkey_server: ValkeyServer) -> CoordinationServer:
+    return CoordinationServer.at(valkey_server.url)
 
 
 @pytest.fixture
-def leases(server: Server) -> Leases:
+def leases(server: CoordinationServer) -> Leases:
     return Leases(server)
 
 
@@ -44,7 +44,7 @@ def test_no_more_leases_than_slots(leases: Leases) -> None:
 
 def test_many_callers_at_once_never_get_more_leases_than_slots(valkey_server: ValkeyServer) -> None:
     def take(_: int) -> list[Lease]:
-        return Leases(Server.at(valkey_server.url)).take("host:h", 5)
+        return Leases(CoordinationServer.at(valkey_server.url)).take("host:h", 5)
 
     with ThreadPoolExecutor(8) as pool:
         taken = [lease for got in pool.map(take, range(40)) for lease in got]
@@ -119,10 +119,10 @@ def test_without_a_server_there_is_no_lease_and_with_it_there_is_again(
 
 def test_a_missing_server_setting_is_reported() -> None:
     with pytest.raises(UnavailableError, match="PRISMLINE_VALKEY_URL is not set"):
-        Leases(Server.at(None)).take("run:r", 1)
+        Leases(CoordinationServer.at(None)).take("run:r", 1)
 
 
-def test_a_holder_counts_its_lease_as_lost_before_the_server_frees_it(server: Server) -> None:
+def test_a_holder_counts_its_lease_as_lost_before_the_server_frees_it(server: CoordinationServer) -> None:
     clock = Clock()
     leases = Leases(server, clock=clock.monotonic)
     (lease,) = leases.take("run:r", 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prismline_contracts.objects import CubeGeometry
-from prismline_cube import SpectralAxis
+from prismline_cube import DisplayAxis
 from prismline_cube.axis import velocity_axis
 from prismline_cube.errors import CubeError
 
@@ -18,8 +18,8 @@ def cube(**given: Any) -> CubeGeometry:
     return CubeGeometry(**{**fields, **given})
 
 
-def axis(cunit: str) -> SpectralAxis:
-    return SpectralAxis.of(cube(cunit=cunit))
+def axis(cunit: str) -> DisplayAxis:
+    return DisplayAxis.of(cube(cunit=cunit))
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_any_other_text_is_the_label_of_the_axis(cunit: str) -> None:
     "given", [{"cunit": "m/s"}, {"cunit": "km/s"}, {"ctype": "FREQ", "cunit": "Hz", "rest_frequency": 1.1e11}]
 )
 def test_velocities_and_frequencies_of_a_known_line_are_an_axis_for_lines(given: dict[str, Any]) -> None:
-    assert velocity_axis(cube(**given)) == SpectralAxis.of(cube(**given))
+    assert velocity_axis(cube(**given)) == DisplayAxis.of(cube(**given))
     assert velocity_axis(cube(**given)).unit == "km/s"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"ctype": "FREQ", "cunit": "Hz"}, "has no rest frequency; give the rest frequency of the line"),
         ({"ctype": "WAVE", "cunit": "um"}, "WAVE in um gives no velocities"),
@@ -52,6 +52,6 @@ def test_velocities_and_frequencies_of_a_known_line_are_an_axis_for_lines(given:
         ({"cunit": "m/s", "cdelt": 0.0}, "gives no velocities"),
     ],
 )
-def test_any_other_axis_is_none_for_lines(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(CubeError, match=said):
+def test_any_other_axis_is_none_for_lines(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(CubeError, match=message):
         velocity_axis(cube(**given))

@@ -12,9 +12,9 @@ from astropy import units
 
 from prismline_contracts.maps import MapName
 from prismline_contracts.objects import CubeGeometry, LineProfile
-from prismline_cube import MAP_COLUMNS, SpectralAxis, gaussians, map_values, single_gaussians
+from prismline_cube import MAP_COLUMNS, DisplayAxis, gaussians, is_thick, map_values, single_gaussians
 
-AXIS = SpectralAxis("Velocity", "km/s", start=-5.0, step=-0.5)
+AXIS = DisplayAxis("Velocity", "km/s", start=-5.0, step=-0.5)
 
 #: Two components, the second of which is the strongest; none; no data; out of time.
 ROWS: list[dict[str, Any]] = [
@@ -55,6 +55,7 @@ def test_the_value_of_each_row(name: MapName, expected: list[float], rows: list[
     columns = {
         long: pa.array([row[short] for row in rows], types.get(short, pa.float64())) for short, long in NAMES.items()
     }
+    columns["component_fluxes"] = pa.nulls(len(rows), lists)  # as phspectra leaves them
     table = pa.table({column: columns[column] for column in MAP_COLUMNS[name]})
     np.testing.assert_allclose(map_values(table, name, AXIS), expected[4 - len(rows) :])
 
@@ -65,8 +66,8 @@ def test_a_unit_is_shown_the_same_however_the_header_spells_it(usual: str, unusu
         n_channels=9, ny=1, nx=1, ctype="VRAD", crval=7.0, crpix=1.0, cdelt=2.0, cunit=usual, bunit="K",
         object_name="", cube_key="c",
     )  # fmt: skip
-    axis = SpectralAxis.of(geometry)
-    other = SpectralAxis.of(geometry.model_copy(update={"cunit": unusual}))
+    axis = DisplayAxis.of(geometry)
+    other = DisplayAxis.of(geometry.model_copy(update={"cunit": unusual}))
     assert (axis.unit, axis.start, axis.step) == (other.unit, pytest.approx(other.start), pytest.approx(other.step))
 
 
@@ -78,7 +79,7 @@ def test_frequencies_are_radio_velocities_where_the_rest_frequency_is_known(cuni
         n_channels=900, ny=1, nx=1, ctype="FREQ", crval=first * scale, crpix=1.0, cdelt=step * scale, cunit=cunit,
         bunit="K", object_name="", cube_key="c", rest_frequency=rest,
     )  # fmt: skip
-    axis = SpectralAxis.of(geometry)
+    axis = DisplayAxis.of(geometry)
     channels = np.arange(900)
     expected = ((first + step * channels) * units.Hz).to_value("km/s", units.doppler_radio(rest * units.Hz))
     assert (axis.name, axis.unit) == ("Velocity", "km/s")
@@ -90,7 +91,7 @@ def test_frequencies_stay_frequencies_without_a_rest_frequency() -> None:
         n_channels=9, ny=1, nx=1, ctype="FREQ", crval=1e9, crpix=1.0, cdelt=1e6, cunit="Hz", bunit="K",
         object_name="", cube_key="c",
     )  # fmt: skip
-    assert (SpectralAxis.of(geometry).unit, SpectralAxis.of(geometry).start) == ("GHz", pytest.approx(1.0))
+    assert (DisplayAxis.of(geometry).unit, DisplayAxis.of(geometry).start) == ("GHz", pytest.approx(1.0))
 
 
 def test_a_component_with_a_line_is_the_sum_of_its_lines() -> None:
@@ -101,3 +102,31 @@ def test_a_component_with_a_line_is_the_sum_of_its_lines() -> None:
     summed = gaussians(parts, channels).reshape(2, 3, 60).sum(axis=1)
     np.testing.assert_allclose(gaussians(components, channels, line), summed, atol=1e-12)
     assert single_gaussians(components) is components
+
+
+def test_an_optical_depth_flattens_the_sum_of_the_lines() -> None:
+    line = LineProfile(offsets=[-5.0, 0.0], weights=[0.25, 0.75])
+    components, channels = np.array([[2.0, 20.0, 1.5, 6.0], [4.0, 30.0, 2.0, math.nan]]), np.arange(60.0)
+    thin = gaussians(components[:, :3], channels, line)
+    thick = gaussians(components, channels, line)
+    np.testing.assert_allclose(thick[0], 2.0 / 6.0 * (1.0 - np.exp(-6.0 * thin[0] / 2.0)), atol=1e-12)
+    np.testing.assert_array_equal(thick[1], thin[1])
+    assert (is_thick(components), is_thick(components[1:]), is_thick(components[:, :3])) == (True, False, False)
+
+
+def test_areas_are_those_of_the_table_where_it_has_them() -> None:
+    """The area of a component with an optical depth is less than that of a Gaussian."""
+    lists = pa.list_(pa.float64())
+    table = pa.table(
+        {
+            "component_amplitudes": pa.array([[2.0, 1.0], [3.0], []], lists),
+            "component_means": pa.array([[2.0, 8.0], [4.0], []], lists),
+            "component_stddevs": pa.array([[1.0, 2.0], [1.0], []], lists),
+            "component_fluxes": pa.array([[1.0, 3.0], None, []], lists),
+            "status": ["fitted", "fitted", "empty"],
+        }
+    )
+    step = abs(AXIS.step)
+    expected = [4.0 * step, 3.0 * math.sqrt(2 * math.pi) * step, 0.0]
+    np.testing.assert_allclose(map_values(table, MapName.INTEGRATED, AXIS), expected)
+    np.testing.assert_allclose(map_values(table, MapName.CENTROID, AXIS)[:2], AXIS.at(np.array([6.5, 4.0])))

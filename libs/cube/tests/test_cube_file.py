@@ -316,8 +316,8 @@ def test_a_gzip_bomb_is_refused_while_it_is_read(first: bytes, tmp_path: Path, m
     bomb, workdir = tmp_path / "bomb.fits.gz", tmp_path / "work"
     workdir.mkdir()
     bomb.write_bytes(gzip.compress(first + bytes(64 * 2**20)))
-    said = refusal(bomb, workdir)
-    assert ("expands to more than" if first else "not FITS") in said
+    output = refusal(bomb, workdir)
+    assert ("expands to more than" if first else "not FITS") in output
     written = sum(path.stat().st_size for path in workdir.iterdir())
     assert written <= 100 * bomb.stat().st_size + 2**20
 

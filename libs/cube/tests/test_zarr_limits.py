@@ -67,10 +67,10 @@ def spectra(body: bytes, shape: tuple[int, ...] = SHAPE) -> np.ndarray[Any, Any]
 
 @pytest.mark.parametrize("name", BAD_ZARR)
 def test_an_array_that_claims_too_much_is_refused_before_it_is_read(name: str) -> None:
-    body, said = BAD_ZARR[name]
+    body, message = BAD_ZARR[name]
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=re.escape(said)):
+        with pytest.raises(ValueError, match=re.escape(message)):
             reader(body)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -80,11 +80,11 @@ def test_an_array_that_claims_too_much_is_refused_before_it_is_read(name: str) -
 
 @pytest.mark.parametrize("name", BAD_CHUNKS)
 def test_a_stored_chunk_decodes_to_its_own_size_or_is_refused(name: str) -> None:
-    body, said = BAD_CHUNKS[name]
+    body, message = BAD_CHUNKS[name]
     opened = reader(body)
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=re.escape(said)):
+        with pytest.raises(ValueError, match=re.escape(message)):
             list(opened.slabs(0, 1))
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -118,15 +118,15 @@ def test_a_damaged_chunk_is_noticed(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "changes", "said"),
+    ("names", "changes", "message"),
     [
         (("",), {"attributes": {}}, "0 of its 1 arrays have a FITS header"),
         (("a", "b"), {}, "2 of its 2 arrays have a FITS header"),
         (("",), {"dtype": "c8"}, "its values are complex64"),
     ],
 )
-def test_an_archive_without_a_cube_is_refused(write: Write, names: tuple[str, ...], changes: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_archive_without_a_cube_is_refused(write: Write, names: tuple[str, ...], changes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         write(names, **changes).reader()
 
 

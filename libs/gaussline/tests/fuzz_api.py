@@ -93,6 +93,7 @@ class Fuzzer:
             "preset": lambda: self.random.choice(list(Preset)),
             "max_refine_iter": lambda: self.random.randrange(6),
             "max_components": lambda: self.random.choice([1, 2, 64, 512]),
+            "baseline_order": lambda: self.random.choice([None, 0, 1, 2, 3, 4]),
             "second_start": lambda: bool(self.random.randrange(2)),
             "unknown": lambda: 1,
         }

@@ -91,6 +91,10 @@ static int bad_result(const gl_batch *batch, const gl_result *result)
         int broken = s->n_components > (s->flags & nothing ? 0 : batch->params.max_components);
         broken |= s->flags & nothing ? !isnan(s->rms) : !(isfinite(s->chi2_reduced) && isfinite(s->aicc));
         broken |= s->flags & not_flat && (s->flags & nothing || batch->channels < 128);
+        for (int p = 0; p < GL_BASELINE_TERMS; p++) {
+            broken |= s->flags & nothing ? !isnan(s->baseline[p]) : !isfinite(s->baseline[p]);
+            broken |= p > batch->params.baseline_order && !(s->flags & nothing) && s->baseline[p] != 0.0;
+        }
         for (int k = 0; k < s->n_components; k++)
             broken |= bad_component(result->arenas[s->arena].items + s->first + k, s, batch->channels);
         if (broken) {
@@ -119,6 +123,7 @@ static gl_params any_params(int round)
     p.max_refine_iter = random_bits() % 4 ? 3 : (int32_t)(random_bits() % 8);
     p.preset = round & 1;
     p.second_start = round % 3 != 0;
+    p.baseline_order = random_bits() % 3 ? -1 : (int32_t)(random_bits() % 4);
     return p;
 }
 

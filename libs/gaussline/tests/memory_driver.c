@@ -38,7 +38,7 @@ int main(void)
     }
     gl_batch batch = {.data = data, .n = ROWS, .channels = CHANNELS, .threads = 3};
     batch.params = (gl_params){.beta = 3.5, .snr_min = 1.5, .mf_snr_min = 5.0, .f_sep = 1.2, .neg_thresh = 5.0,
-                               .fwhm_min = -1.0, .time_budget_s = 100.0, .max_refine_iter = 3, .max_components = 64};
+                               .fwhm_min = -1.0, .baseline_order = 1, .time_budget_s = 100.0, .max_refine_iter = 3, .max_components = 64};
     gl_result whole, result;
     if (gl_decompose_batch(&batch, &whole) != 0 || !whole.summaries[0].n_components) return 1;
     int errors = 0, failed = 1;

@@ -26,7 +26,7 @@ def found(spectra: Spectra, truth: Spectra) -> float:
 
 
 @pytest.mark.parametrize(
-    ("width", "snr", "least"), [(3.0, 8.0, 0.95), (24.0, 8.0, 0.95), (40.0, 8.0, 0.85), (60.0, 10.0, 0.90)]
+    ("width", "snr", "least"), [(3.0, 8.0, 0.95), (24.0, 8.0, 0.95), (40.0, 8.0, 0.85), (60.0, 10.0, 0.95)]
 )
 def test_a_line_is_found_by_its_matched_snr_whatever_its_width(width: float, snr: float, least: float) -> None:
     truth, spectra = broad_lines(500, 9601, width, snr)
@@ -41,8 +41,9 @@ def test_it_is_found_in_correlated_noise_too(smoothing: float, width: float, snr
     assert found(spectra, truth) >= least
 
 
-def test_a_faint_broad_line_below_a_narrow_one_is_found() -> None:
-    truth, spectra = broad_lines(300, 9603, 24.0, 8.0)
+@pytest.mark.parametrize("broad", [16.0, 24.0])
+def test_a_faint_broad_line_below_a_narrow_one_is_found(broad: float) -> None:
+    truth, spectra = broad_lines(1000, 9603, broad, 8.0)
     narrow = np.array([[10.0, 0.0, 3.0]]) + truth * [[0.0, 1.0, 0.0]]
     x = np.arange(CHANNELS)
     spectra = spectra + NOISE_K * narrow[:, :1] * np.exp(-0.5 * ((x - narrow[:, 1:2]) / 3.0) ** 2)

@@ -71,6 +71,13 @@ def test_clean_spectra_have_none_of_the_flags(smoothing: float) -> None:
         assert share(spectra, NOT_FLAT) <= 0.015  # .01, and the scatter of 1,000 spectra
 
 
+@pytest.mark.parametrize(("width", "height"), [(3.0, 20.0), (6.0, 5.0), (6.0, 20.0), (10.0, 5.0)])
+def test_lines_at_even_distances_are_not_taken_for_an_offset(width: float, height: float) -> None:
+    means = CHANNELS * (np.arange(6.0) + 0.5) / 6.0
+    lines = height * NOISE_K * np.exp(-0.5 * ((np.arange(CHANNELS)[:, None] - means) / width) ** 2).sum(axis=1)
+    assert share(lines + noise(), Flag.OFFSET) <= 0.03
+
+
 def test_a_strong_line_that_is_no_gaussian_is_not_taken_for_absorption() -> None:
     x = np.arange(CHANNELS)
     means = np.random.default_rng(SEED).uniform(100.0, 300.0, (N, 1))

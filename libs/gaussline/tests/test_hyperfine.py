@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prismline_gaussline import Params, SpectralAxis, decompose, kernel_available
+from prismline_gaussline import ComponentFlag, Params, SpectralAxis, decompose, evaluate, kernel_available
 from prismline_gaussline.hyperfine import GROUPS, HyperfineGroup, fit_hyperfine
 
 pytestmark = pytest.mark.skipif(not kernel_available(), reason="the noise of these spectra is estimated by the kernel")
@@ -88,6 +88,67 @@ def test_an_optical_depth_is_found_with_right_errors(name: str, depth: float) ->
     assert (np.abs(np.median(pulls, axis=0)) < 0.6).all()
     assert ((pulls.std(axis=0) > 0.7) & (pulls.std(axis=0) < 1.35)).all()
     assert (data - table.model(CHANNELS)).std() == pytest.approx(NOISE, rel=0.05)
+
+
+def test_noisy_channels_whose_shape_is_known_make_no_components() -> None:
+    shape = np.where(np.arange(CHANNELS) < 60, 4.0, 1.0)
+    noise = np.random.default_rng(4).normal(0.0, NOISE, (200, CHANNELS)) * shape
+    noise *= np.linspace(0.5, 2.0, 200)[:, None]
+    assert fit_hyperfine(noise, "n2h+_1-0", AXIS).n_components.sum() > 10
+    empty = fit_hyperfine(noise, "n2h+_1-0", AXIS, noise=shape, noise_is_shape=True)
+    assert empty.n_components.sum() <= 1
+    rows = truth(200) * [3.0, 1.0, 1.0]
+    table = fit_hyperfine(
+        spectra(GROUPS["n2h+_1-0"], rows, noise=0.0) + noise, "n2h+_1-0", AXIS, noise=shape, noise_is_shape=True
+    )
+    assert table.n_components.tolist() == [1] * len(rows)
+    assert 0.8 < ((table.mean - rows[:, 1]) / table.mean_err).std() < 1.2
+    assert table.chi2_reduced.mean() == pytest.approx(1.0, abs=0.1)
+
+
+def thick_spectra(n: int, depth: float) -> tuple[np.ndarray, np.ndarray]:
+    """N2H+ spectra (n, channels) with this optical depth, and the area of each."""
+    group, rows = GROUPS["n2h+_1-0"], truth(n) * [4.0, 1.0, 1.0]
+    profile = spectra(group, rows, noise=0.0) / rows[:, :1]
+    clean = rows[:, :1] / depth * -np.expm1(-depth * profile)
+    return clean + np.random.default_rng(9).normal(0.0, NOISE, clean.shape), clean.sum(axis=1)
+
+
+@pytest.mark.parametrize("depth", [0.5, 5.0, 20.0])
+def test_the_flux_with_an_optical_depth_is_the_area_of_the_curve(depth: float) -> None:
+    data, areas = thick_spectra(60, depth)
+    table = fit_hyperfine(data, "n2h+_1-0", AXIS, optical_depth=True)
+    np.testing.assert_allclose(table.flux, table.model(CHANNELS).sum(axis=1), rtol=1e-6)
+    pulls = (table.flux - areas) / table.flux_err
+    assert abs(pulls.mean()) < 0.5
+    assert 0.75 < pulls.std() < 1.3
+
+
+def test_an_arrow_table_keeps_the_optical_depth_and_evaluates_to_the_same_model() -> None:
+    data, _ = thick_spectra(5, 8.0)
+    table = fit_hyperfine(data, "n2h+_1-0", AXIS, optical_depth=True)
+    arrow = table.to_arrow()
+    np.testing.assert_array_equal(np.concatenate(arrow["optical_depth"].to_pylist()), table.optical_depth)
+    lines = (table.offsets_in_channels, table.group.weights)
+    np.testing.assert_allclose(evaluate(arrow, CHANNELS, lines=lines), table.model(CHANNELS), atol=1e-12)
+    names = {"amplitude": "component_amplitudes", "mean": "component_means", "stddev": "component_stddevs"}
+    names["optical_depth"] = "component_optical_depths"
+    service = arrow.select(list(names)).rename_columns(list(names.values()))
+    np.testing.assert_allclose(evaluate(service, CHANNELS, lines=lines), table.model(CHANNELS), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_thin_lines_that_are_fitted_with_an_optical_depth_have_no_second_component(name: str) -> None:
+    data = spectra(GROUPS[name], truth(200))
+    assert (fit_hyperfine(data, name, AXIS, optical_depth=True).n_components > 1).sum() <= 1
+
+
+def test_an_optical_depth_that_is_not_determined_is_at_its_bound_and_has_a_flag() -> None:
+    group, rows = GROUPS["n2h+_1-0"], truth(40)
+    table = fit_hyperfine(spectra(group, rows), group, AXIS, optical_depth=True)
+    at_bound = table.component_flags & ComponentFlag.AT_BOUND != 0
+    assert at_bound.any()
+    np.testing.assert_array_equal(at_bound, (table.optical_depth <= 0.1) | (table.optical_depth >= 100.0))
 
 
 def test_noise_and_blank_spectra_have_no_component() -> None:

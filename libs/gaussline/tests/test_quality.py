@@ -153,3 +153,20 @@ def test_noise_given_by_channel_decides_the_weights() -> None:
     alone = table.offsets[:-1][table.n_components == 1]
     pull = (table.amplitude[alone] - 1.0) / table.amplitude_err[alone]
     assert abs(pull.std() - 1.0) < 0.15
+
+
+@pytest.mark.parametrize("channels", [20, 61, 424, 1501])
+@pytest.mark.parametrize("kind", ["normal", "rounded", "spikes", "lines"])
+def test_the_noise_is_the_one_that_phspectra_estimates(channels: int, kind: str) -> None:
+    estimate_rms = pytest.importorskip("phspectra.noise", reason="phspectra is the peer").estimate_rms
+    rng = np.random.default_rng(9109 + channels)
+    signals = rng.normal(0.0, 1.0, (100, channels))
+    if kind == "rounded":
+        signals = np.round(2.0 * signals)
+    elif kind == "spikes":
+        signals *= np.where(rng.uniform(size=signals.shape) < 0.05, 1e6, 1.0)
+    elif kind == "lines":
+        signals += model(np.array([[20.0, 0.4 * channels, 0.05 * channels]]), channels)
+    expected = [estimate_rms(signal) for signal in signals]
+    table = decompose(signals, Params(max_components=1), correlation="white")
+    np.testing.assert_allclose(table.rms, expected, rtol=1e-12)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, FastAPI
 from fastapi.testclient import TestClient
 
 from prismline_contracts.jobs import ApiKeyItem, Scope, api_key_key, api_key_sha256, new_api_key
-from prismline_coordination import RateLimit, Server
+from prismline_coordination import CoordinationServer, RateLimit
 from prismline_http import problems
 from prismline_http.access import Access, KeyRoute, Operator, Reader
 from prismline_http.auth import Keys
@@ -61,7 +61,7 @@ class World:
     store: PaperStore = field(default_factory=PaperStore)
 
     def client(self, *, burst: int = 100) -> TestClient:
-        limit = RateLimit(Server.at(None))
+        limit = RateLimit(CoordinationServer.at(None))
         access = Access(self.store, Keys(self.store, 0.0, limit), limit, 0.01, burst)  # type: ignore[arg-type]
         app = FastAPI()
         access.install(app)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from prismline_contracts.jobs import ApiKeyItem, new_api_key
-from prismline_coordination import RateLimit, Server
+from prismline_coordination import CoordinationServer, RateLimit
 from prismline_http.auth import UNKNOWN_BURST, UNKNOWN_SECONDS, Keys
 from prismline_http.problems import ProblemError
 from prismline_localstack.testing import ValkeyServer
@@ -50,7 +50,7 @@ class World:
 
     def keys(self, valkey: str | None = None) -> Keys:
         """The keys as one instance of the service knows them."""
-        limit = RateLimit(Server.at(valkey), clock=self.clock)
+        limit = RateLimit(CoordinationServer.at(valkey), clock=self.clock)
         return Keys(self.store, 10.0, limit, clock=self.clock)  # type: ignore[arg-type]
 
     @staticmethod
@@ -92,7 +92,7 @@ def test_callers_from_other_addresses_and_known_callers_are_not_affected_by_a_fl
     assert keys.caller(known, "192.0.2.1").tenant == "acme"
 
 
-def test_after_a_flood_an_address_is_served_again_as_soon_as_the_answer_said() -> None:
+def test_after_a_flood_an_address_is_served_again_at_the_time_in_the_answer() -> None:
     world = World()
     keys = world.keys()
     world.statuses(keys, 100)

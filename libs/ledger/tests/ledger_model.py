@@ -1,4 +1,4 @@
-"""A model of a run, its chunks and its stop item in plain Python, written from docs/protocol.md.
+"""A model of a run, its chunks and its stop item in plain Python, written from docs/explanation/protocol.md.
 
 The property test compares the ledger with this model. It shares no code with the ledger: items are dictionaries with
 the names of the stored attributes. An absent attribute is 0 or None.
@@ -118,9 +118,9 @@ class Model:
             run["drained_at"] = now
             self.add("drains", 1)
             self.open_again(now)
-        told = dict(run)
+        read = dict(run)
         yield
-        return told
+        return read
 
     # ---- the worker
 
@@ -300,10 +300,10 @@ class Model:
         yield
         return True
 
-    def resume(self, now: str, read: Item, wish: str | None = None) -> Steps[bool]:
+    def resume(self, now: str, read: Item, requested: str | None = None) -> Steps[bool]:
         """Takes back the stop that was read: because the run had failed, or because a person who saw it wants to."""
-        cancelled = read.get("ended_status") == "cancelled" and wish == read.get("cancelled_at")
-        if not read.get("cancelled_at") or not (cancelled if wish else read["stop_reason"] == "failed"):
+        cancelled = read.get("ended_status") == "cancelled" and requested == read.get("cancelled_at")
+        if not read.get("cancelled_at") or not (cancelled if requested else read["stop_reason"] == "failed"):
             return False
         if self.note is not None and self.note["stop_reason"] == read["stop_reason"]:
             self.note["resumed_at"] = now
@@ -312,7 +312,7 @@ class Model:
         if not same(self.run, read, "cancelled_at", "stop_reason"):
             return False
         self.run.update(cancelled_at=None, stop_reason=None, resumed_at=now)
-        if wish:
+        if requested:
             self.run["uncancelled_at"] = now
         self.open_again(now)
         yield
@@ -338,7 +338,7 @@ class Model:
         yield
         return True
 
-    def mark_said(self, now: str, name: str, read: Item) -> Steps[None]:
+    def mark_announced(self, now: str, name: str, read: Item) -> Steps[None]:
         chunk = self._chunk(name)
         if same(chunk, read, "completed_at"):
             chunk["unsaid"] = None

@@ -72,8 +72,8 @@ class TestAttempts:
         last = scene.start()
         scene.ledger.fail_chunk(last, "The header is broken.", duration_ms=3)
         *_, before, latest = errors = scene.chunk().errors
-        told = [number for number in range(1, last.attempts + 1) if number != 5]
-        assert [each.attempt for each in errors] == told[-MAX_KEPT_ERRORS:]
+        kept = [number for number in range(1, last.attempts + 1) if number != 5]
+        assert [each.attempt for each in errors] == kept[-MAX_KEPT_ERRORS:]
         assert (latest.attempt, latest.error, latest.duration_ms) == (last.attempts, "The header is broken.", 3)
         assert before.duration_ms == MAX_KEPT_ERRORS + 2
         assert before.error.startswith(f"S3 said {MAX_KEPT_ERRORS + 2}. ")
@@ -224,14 +224,14 @@ class TestEndings:
     def test_a_late_success_moves_the_count_and_its_end_is_announced_again(self, scene: Scene) -> None:
         scene.split(2)
         scene.complete(1)
-        scene.ledger.give_up_chunk(scene.chunk(), "given up", unsaid=True)
+        scene.ledger.give_up_chunk(scene.chunk(), "given up", announcement_pending=True)
         scene.close("failed")
         assert not scene.is_open
         late = scene.complete()
         assert (late.changed, late.late) == (True, True)
         assert (late.chunk, late.run) == (scene.chunk(), scene.run)
         assert scene.counters() == (2, 0)
-        assert (scene.chunk().error, scene.chunk().unsaid) == (None, True)
+        assert (scene.chunk().error, scene.chunk().announcement_pending) == (None, True)
         assert scene.is_open
         assert (scene.run.ended_at, scene.run.ended_status) == (None, None)
         assert scene.run.drained_at is not None
@@ -262,15 +262,15 @@ HAPPENINGS = {
 class TestGivingUp:
     def test_a_chunk_that_does_not_change_is_given_up(self, scene: Scene) -> None:
         scene.split(2)
-        given_up = scene.ledger.give_up_chunk(scene.start(), "No more.", unsaid=True)
+        given_up = scene.ledger.give_up_chunk(scene.start(), "No more.", announcement_pending=True)
         assert given_up.changed
-        assert (scene.chunk().state, scene.chunk().error, scene.chunk().unsaid) == (
+        assert (scene.chunk().state, scene.chunk().error, scene.chunk().announcement_pending) == (
             ChunkStatus.FAILED,
             "No more.",
             True,
         )
         assert scene.counters() == (0, 1)
-        assert not scene.ledger.give_up_chunk(scene.start(1), "No more.").chunk.unsaid
+        assert not scene.ledger.give_up_chunk(scene.start(1), "No more.").chunk.announcement_pending
 
     @pytest.mark.parametrize("happening", HAPPENINGS)
     @pytest.mark.parametrize("in_between", [True, False])
@@ -335,8 +335,8 @@ class TestDraining:
         with before_request(
             scene.dynamodb, 2, lambda: scene.ledger.drain(scene.run_id)
         ):  # requests: the end, the read, the drain
-            told = scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
-        assert told == scene.run
+            run = scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
+        assert run == scene.run
         assert scene.run.drains == 1
 
     def test_a_run_whose_chunk_is_reopened_just_before_it_drains_does_not_drain(self, scene: Scene) -> None:

@@ -43,7 +43,7 @@ RUN_CONSTANTS |= {"unit": "chunk", "priority": 5}
 CHUNK_CONSTANTS: Item = {"chunk_key": "in", "n_items": 1, "n_spectra": 1}
 CONSTANT = {"PK", "SK", *RUN_CONSTANTS, "chunk_key", "n_items"}
 #: The attributes of a returned run that callers use.
-TOLD = ("drained_at", "drains", "jobs_completed", "jobs_failed", "n_timed_out", "ended_at", "cancelled_at")
+RUN_FIELDS = ("drained_at", "drains", "jobs_completed", "jobs_failed", "n_timed_out", "ended_at", "cancelled_at")
 
 
 class DiedError(Exception):
@@ -120,9 +120,9 @@ def call_of_run(op: Op, run_id: str, now: str, old: Look) -> Call | None:
                 lambda model: model.set_total(now, 2),
             )
         case "latch":
-            return Call(lambda ledger: told(ledger.latch(run_id)), lambda model: model.latch(now))
+            return Call(lambda ledger: run_fields(ledger.latch(run_id)), lambda model: model.latch(now))
         case "drain":
-            return Call(lambda ledger: told(ledger.drain(run_id)), lambda model: model.drain(now))
+            return Call(lambda ledger: run_fields(ledger.drain(run_id)), lambda model: model.drain(now))
     run, read = old.run, old.model.run
     if run is None or read is None:
         return None
@@ -136,9 +136,10 @@ def call_of_run(op: Op, run_id: str, now: str, old: Look) -> Call | None:
                 lambda ledger: ledger.record_end(run, status), lambda model: model.record_end(now, read, status)
             )
         case "resume":
-            wish = (None, run.cancelled_at, run.cancelled_at, "another stop")[op.number % 4]
+            requested = (None, run.cancelled_at, run.cancelled_at, "another stop")[op.number % 4]
             return Call(
-                lambda ledger: ledger.resume_run(run, cancelled_at=wish), lambda model: model.resume(now, read, wish)
+                lambda ledger: ledger.resume_run(run, cancelled_at=requested),
+                lambda model: model.resume(now, read, requested),
             )
         case "claim":
             return Call(lambda ledger: ledger.claim_sweep(run) is not None, lambda model: model.claim(now, read))
@@ -195,7 +196,7 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
             )
         case "give_up" if read["status"] in UNENDED:
             return Call(
-                lambda ledger: finished(ledger.give_up_chunk(chunk, error, unsaid=flag)),
+                lambda ledger: finished(ledger.give_up_chunk(chunk, error, announcement_pending=flag)),
                 lambda model: model.give_up(now, name, read, error, flag),
             )
         case "record_refit":
@@ -218,8 +219,10 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
                 lambda ledger: ledger.reopen_chunk(chunk, recovery),
                 lambda model: model.reopen(now, name, read, recovery),
             )
-        case "mark_said":
-            return Call(lambda ledger: ledger.mark_said(chunk), lambda model: model.mark_said(now, name, read))
+        case "mark_announced":
+            return Call(
+                lambda ledger: ledger.mark_announced(chunk), lambda model: model.mark_announced(now, name, read)
+            )
         case "resend":
             return Call(
                 lambda ledger: ledger.record_resend(chunk, error), lambda model: model.resend(now, name, read, error)
@@ -236,7 +239,7 @@ SPLIT = ["open", "add_chunks", "set_total", "latch"]
 OFTEN = ["complete", "fail", "give_up", "reopen", "start", "end_attempt", "record_end"]
 SOMETIMES = [
     *("drain", "latch", "open", "stop", "resume", "close", "record_refit", "give_up_refit"),
-    *("resend", "resend_refit", "defer", "mark_said", "correct", "report_progress"),
+    *("resend", "resend_refit", "defer", "mark_announced", "correct", "report_progress"),
 ]
 SELDOM = ["claim", "resend_split", "set_plan", "check", "record_error", "add_chunks", "set_total"]
 #: Calls that make more than one request. Another call is made between these, or before the first one.
@@ -260,13 +263,13 @@ def nothing(_: object) -> None:
     """Ignore what a call returns, because no caller uses it."""
 
 
-def told(run: RunItem | Item) -> Item:
+def run_fields(run: RunItem | Item) -> Item:
     item = run.model_dump() if isinstance(run, RunItem) else run
-    return {name: item[name] for name in TOLD if item.get(name)}
+    return {name: item[name] for name in RUN_FIELDS if item.get(name)}
 
 
 def finished(outcome: Finished) -> tuple[bool, bool, Item]:
-    return outcome.changed, outcome.late, told(outcome.run)
+    return outcome.changed, outcome.late, run_fields(outcome.run)
 
 
 def carried_out(steps: Steps[Any]) -> Any:
@@ -277,9 +280,9 @@ def carried_out(steps: Steps[Any]) -> Any:
     except StopIteration as end:
         match end.value:
             case (changed, late, dict() as run):
-                return changed, late, told(run)
+                return changed, late, run_fields(run)
             case dict() as run:
-                return told(run)
+                return run_fields(run)
         return end.value
     except ImpossibleError:
         return "impossible"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prismline_contracts.items import RunItem
-from prismline_ledger import ActionName, Counts, actions_of, going_on, shown_status
+from prismline_ledger import ActionName, Counts, actions_of, going_on, has_ended, shown_status, warnings_of
 
 MOMENT = "2026-03-10T12:00:00.000Z"
 FULL = Counts(10, 8, 2)
@@ -84,7 +84,7 @@ def test_a_run_that_is_still_being_split_is_running_once_something_has_ended(
 
 
 @pytest.mark.parametrize(
-    ("item", "status", "said"),
+    ("item", "status", "message"),
     [
         (run(drains=1), "failed", "The run had failed and is being retried: 2 of its chunks are not finished yet."),
         (run(**CONTINUED), "cancelled", "The run was cancelled and continues: 2 of its chunks are not finished yet."),
@@ -93,5 +93,64 @@ def test_a_run_that_is_still_being_split_is_running_once_something_has_ended(
         (run(), "running", None),
     ],
 )
-def test_a_run_whose_work_continues_after_its_end_says_so(item: RunItem, status: str, said: str | None) -> None:
-    assert going_on(item, status, Counts(10, 7, 1)) == said
+def test_a_run_whose_work_continues_after_its_end_says_so(item: RunItem, status: str, message: str | None) -> None:
+    assert going_on(item, status, Counts(10, 7, 1)) == message
+
+
+@pytest.mark.parametrize(
+    ("item", "status", "expected"),
+    [
+        (None, "pending", False),
+        (None, "failed", True),
+        (run(), "running", False),
+        (run(drained_at=MOMENT), "completed", True),
+        (run(drained_at=MOMENT, n_timed_out=1), "completed", False),
+        (run(drained_at=MOMENT, n_timed_out=1), "failed", True),
+        (run(**STOPPED), "cancelled", True),
+        (run(**CONTINUED), "cancelled", False),
+        (run(**CONTINUED, drained_at=MOMENT), "cancelled", False),
+        (run(drains=1), "failed", False),
+        (run(drained_at=MOMENT, drains=2), "failed", False),
+        (run(drained_at=MOMENT, drains=2, ended_status="failed"), "failed", True),
+    ],
+    ids=[
+        "accepted",
+        "refused",
+        "running",
+        "done",
+        "refits",
+        "failed",
+        "stopped",
+        "continued",
+        "announcing",
+        "retried",
+        "retried, announcing",
+        "retried, failed again",
+    ],
+)
+def test_a_run_has_ended_when_its_status_is_final_and_nothing_continues(
+    item: RunItem | None, status: str, expected: bool
+) -> None:
+    assert has_ended(item, status) is expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts", "message"),
+    [
+        ({}, Counts(20, 15, 3), "Partial: 15 of 20 chunks completed (3 failed, 2 not finished)."),
+        ({"n_blank": 2000}, Counts(20, 20, 0), "All 2,000 spectra of the cube are blank: nothing was fitted."),
+        ({"n_timed_out": 7}, Counts(20, 20, 0), "7 spectra ran out of time and wait to be fitted again."),
+        ({"n_refit_failed": 7}, Counts(20, 20, 0), "7 spectra ran out of time and could not be fitted again."),
+        (
+            {"unit": "task", "n_rejected": 3, "rejects_key": "jobs/j/rejects"},
+            Counts(20, 20, 0),
+            "3 lines of the list are not valid tasks. The object jobs/j/rejects gives the reasons.",
+        ),
+    ],
+)
+def test_incomplete_results_are_a_warning(fields: dict[str, Any], counts: Counts, message: str) -> None:
+    assert warnings_of(run(n_spectra=2000, **fields), counts) == [message]
+
+
+def test_whole_results_have_no_warning() -> None:
+    assert warnings_of(run(n_spectra=2000, n_blank=3), Counts(20, 20, 0)) == []

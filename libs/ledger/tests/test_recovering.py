@@ -39,12 +39,17 @@ def test_a_failed_chunk_is_reopened_with_all_its_attempts(scene: Scene) -> None:
     scene.complete(1)
     for _ in range(5):
         scene.start()
-    scene.ledger.give_up_chunk(scene.chunk(), "The kernel died.", unsaid=True)
+    scene.ledger.give_up_chunk(scene.chunk(), "The kernel died.", announcement_pending=True)
     scene.close("failed")
     assert scene.ledger.reopen_chunk(scene.chunk(), "op")
     chunk, run = scene.chunk(), scene.run
     assert (chunk.state, chunk.recovery, chunk.last_error) == (ChunkStatus.PENDING, "op", "The kernel died.")
-    assert (chunk.error, chunk.completed_at, chunk.first_started_at, chunk.unsaid) == (None, None, None, False)
+    assert (chunk.error, chunk.completed_at, chunk.first_started_at, chunk.announcement_pending) == (
+        None,
+        None,
+        None,
+        False,
+    )
     assert (chunk.attempts, chunk.interruptions) == (5, 5), "the numbering continues, but they no longer count"
     assert chunk.sent_at is not None
     assert (run.chunks_completed, run.chunks_failed) == (1, 0)
@@ -173,10 +178,10 @@ def cancelled_and_over(scene: Scene) -> str:
     return scene.run.cancelled_at
 
 
-def test_a_cancelled_run_is_resumed_if_a_person_wishes_it(scene: Scene) -> None:
+def test_a_cancelled_run_is_resumed_if_a_person_requests_it(scene: Scene) -> None:
     scene.split(1)
     stopped = cancelled_and_over(scene)
-    assert not scene.ledger.resume_run(scene.run), "no person wishes it"
+    assert not scene.ledger.resume_run(scene.run), "no person requested it"
     assert scene.ledger.resume_run(scene.run, cancelled_at=stopped)
     run = scene.run
     assert (run.cancelled_at, run.stop_reason, run.ended_at, run.ended_status) == (None, None, None, None)

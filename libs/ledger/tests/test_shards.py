@@ -1,8 +1,8 @@
 """The counters of all shards equal the items, and a run drains once, when its last task or chunk has ended.
 
 This holds for calls with old reads, for calls that die halfway, and with another call in between. A state machine of
-hypothesis calls the ledger and reads the items in the table. The invariants are written from docs/protocol.md, without
-the ledger's own predicates.
+hypothesis calls the ledger and reads the items in the table. The invariants are written from
+docs/explanation/protocol.md, without the ledger's own predicates.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ChunkCalls(TaskCalls):
     model = ChunkItem
 
     def add(self) -> None:
-        self.run = self.ledger.divide(self.run, self.shard_count)
+        self.run = self.ledger.set_shard_count(self.run, self.shard_count)
         chunks = [NewChunk(f"chunk-{number:07d}", "in", 1) for number in range(N)]
         self.ledger.add_chunks(self.run.run_id, chunks, shard_count=self.run.shard_count)
 
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
         self.runs: list[RunItem] = []
         self.closed = self.died = False
         self.before: dict[str, Item] = {}
-        self.said: dict[int, tuple[int, int]] = {}
+        self.recorded: dict[int, tuple[int, int]] = {}
         self.ended_at: str | None = None
         self.done()
 
@@ -290,10 +290,10 @@ class Machine(RuleBasedStateMachine):
         if run.get("ended_at"):
             assert run.get("drained_at")
             # The recorded end belongs to the current counts.
-            counts = self.said.setdefault(run["drains"], (run["jobs_completed"], run["jobs_failed"]))
+            counts = self.recorded.setdefault(run["drains"], (run["jobs_completed"], run["jobs_failed"]))
             if counts != (run["jobs_completed"], run["jobs_failed"]):
                 assert run["ended_at"] != self.ended_at, "an end of other counts is not the recorded one"
-                self.said[run["drains"]] = (run["jobs_completed"], run["jobs_failed"])
+                self.recorded[run["drains"]] = (run["jobs_completed"], run["jobs_failed"])
             self.ended_at = run["ended_at"]
         else:
             assert run.get("GSI2_PK") == "OPEN", "the sweeper looks at it until its end is recorded"

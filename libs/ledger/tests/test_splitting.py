@@ -43,8 +43,8 @@ def test_a_plan_grows_in_steps_and_the_first_of_two_counts(scene: Scene) -> None
     assert first.plan == scene.run.plan == '{"etag": "1"}'
     assert scene.ledger.set_plan(opened, '{"etag": "2"}') == first, "a later call returns the first plan"
     with before_request(scene.dynamodb, 0, lambda: scene.ledger.set_plan(first, '{"etag": "1", "chunk_size": 7}')):
-        told = scene.ledger.set_plan(first, '{"etag": "1", "chunk_size": 9}')
-    assert told.plan == scene.run.plan == '{"etag": "1", "chunk_size": 7}'
+        planned = scene.ledger.set_plan(first, '{"etag": "1", "chunk_size": 9}')
+    assert planned.plan == scene.run.plan == '{"etag": "1", "chunk_size": 7}'
 
 
 def test_a_run_carries_the_trace_of_its_submission(scene: Scene) -> None:

@@ -173,21 +173,21 @@ def test_no_resend_is_recorded_for_a_chunk_that_has_ended(scene: Scene, ending: 
     assert scene.chunk() == ended
 
 
-def test_an_announced_end_is_no_longer_unsaid(scene: Scene) -> None:
+def test_an_announced_end_has_no_pending_announcement(scene: Scene) -> None:
     scene.split(1)
-    given_up = scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True)
-    scene.ledger.mark_said(given_up.chunk)
-    assert not scene.chunk().unsaid
-    assert scene.chunk() == given_up.chunk.model_copy(update={"unsaid": False})
+    given_up = scene.ledger.give_up_chunk(scene.start(), "e", announcement_pending=True)
+    scene.ledger.mark_announced(given_up.chunk)
+    assert not scene.chunk().announcement_pending
+    assert scene.chunk() == given_up.chunk.model_copy(update={"announcement_pending": False})
 
 
 def test_the_announcement_of_one_failure_does_not_mark_the_next_one(scene: Scene) -> None:
     scene.split(1)
-    first = scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True).chunk
+    first = scene.ledger.give_up_chunk(scene.start(), "e", announcement_pending=True).chunk
     scene.ledger.reopen_chunk(scene.chunk(), "op")
-    scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True)
-    scene.ledger.mark_said(first)
-    assert scene.chunk().unsaid
+    scene.ledger.give_up_chunk(scene.start(), "e", announcement_pending=True)
+    scene.ledger.mark_announced(first)
+    assert scene.chunk().announcement_pending
 
 
 def test_only_one_of_two_sweeps_records_the_resend_of_a_refit(scene: Scene) -> None:

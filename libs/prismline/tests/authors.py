@@ -1,11 +1,12 @@
 """Functions of authors, good and bad ones, for the tests of the check."""
 
+import os
 import random
 import time
 from pathlib import Path
 from typing import Any
 
-from prismline import Permanent, workload
+from prismline import Context, Permanent, workload
 
 SEEN: list[int] = []
 
@@ -61,3 +62,40 @@ def gives_a_set(item: int) -> set:
 def sleeps(item: float) -> float:
     time.sleep(item)
     return item
+
+
+@workload(vectorized=True, batch=4, timeout=20)
+def squares(items: list[int], contexts: list[Context], *, plus: int = 0) -> list[Any]:
+    """Each value has the size of its call and the id of its item. 13 ends the process; a negative number is refused."""
+    if 13 in items:
+        os._exit(3)
+    if any(item < 0 for item in items):
+        raise Permanent("There is no length below 0.")
+    return [[item * item + plus, len(items), context.item_id] for item, context in zip(items, contexts, strict=True)]
+
+
+@workload(vectorized=True, batch=4)
+def doubles(items: list[int]) -> list[int]:
+    return [2 * item for item in items]
+
+
+@workload(vectorized=True, batch=4)
+def share_of_the_sum(items: list[float]) -> list[float]:
+    return [item / sum(items) for item in items]
+
+
+@workload(vectorized=True, batch=4)
+def fails_together(items: list[int]) -> list[int]:
+    if len(items) > 1:
+        raise ValueError("too many")
+    return items
+
+
+@workload(vectorized=True)
+def forgets_one(items: list[int]) -> list[int]:
+    return items[1:]
+
+
+@workload(vectorized=True)
+def long_values(items: list[int]) -> list[str]:
+    return ["x" * item for item in items]

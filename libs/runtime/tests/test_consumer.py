@@ -1,4 +1,4 @@
-"""The consumer and the router on real queues of the embedded emulator."""
+"""The consumer and the router on real queues of the emulator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prismline_runtime import (
     queue_handler,
     service_logger,
 )
-from prismline_runtime.consumer import Consumer, Polled, unfinished, work_of
+from prismline_runtime.consumer import Consumer, Polled, polled_in_turns, unfinished, work_of
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.settings import ConsumerSettings
 from prismline_runtime.transport import TOKEN_GONE_CODES
@@ -355,6 +355,31 @@ def test_a_small_message_does_not_wait_for_as_many_large_ones(aws_env: dict[str,
     start(shared.name, handle, batch_size=1, more_queues=lambda: {large.name: 5})
     order = [got.get(timeout=20) for _ in range(23)]
     assert order.count(1) == 20, "a message with 100 tasks counts as much as 100 messages with one"
+
+
+def test_a_permanent_queue_does_not_wait_until_work_of_the_others_is_done(
+    aws_env: dict[str, str], start: StartConsumer
+) -> None:
+    shared, large, small_came = make_queue(aws_env, "tasks"), make_queue(aws_env, "tasks-large"), threading.Event()
+    large_began = threading.Semaphore(0)
+
+    def handle(event: Any, context: Any) -> None:
+        if event["Records"][0]["body"] == "small":
+            small_came.set()
+        else:
+            large_began.release()
+            assert small_came.wait(60)
+
+    large.send(*["large"] * 9)
+    for of_turn in polled_in_turns([shared.name], batch_size=1, parallel=3, more_queues=lambda: {large.name: 5}):
+        turn = threading.Lock()
+        for polled in of_turn:
+            start(polled.queue_name, handle, batch_size=1, turn=turn, more_queues=polled.more_queues)
+    for _ in range(2):
+        assert large_began.acquire(timeout=20)
+    shared.send("small")
+    assert small_came.wait(20)
+    large.wait_for_depth((0, 0))
 
 
 @pytest.mark.parametrize(

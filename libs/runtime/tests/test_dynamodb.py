@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from prismline_runtime import (
     Change,
+    ConditionFailedError,
     PermanentError,
-    RefusedError,
     Table,
     TransientError,
     UnavailableError,
+    call_concurrently,
     decode,
     encode,
-    side_by_side,
     unchanged,
 )
 
@@ -131,13 +131,13 @@ class TestTable:
         table.create({**key("a"), "n": 1}, key="PK")
         read = {"n": 1, "other": None}
         table.update(key("a"), Change({"n": 2}, condition=unchanged(read)))
-        with pytest.raises(RefusedError):
+        with pytest.raises(ConditionFailedError):
             table.update(key("a"), Change({"n": 3}, condition=unchanged(read)))
         assert table.get(key("a")) == {**key("a"), "n": 2}
 
     def test_a_transaction_writes_everything_or_nothing(self, table: Table) -> None:
         table.create({**key("a"), "n": 1}, key="PK")
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(ConditionFailedError) as refused:
             table.transact(
                 table.creation({**key("b")}, key="PK"),
                 table.changing(key("a"), Change(adds={"n": 1}, condition=Attr("n").eq(5))),
@@ -202,7 +202,7 @@ def test_a_refused_transaction_names_the_writes_whose_condition_failed_and_not_t
         "TransactionCanceledException", reasons=[{"Code": "ConditionalCheckFailed"}, {"Code": "TransactionConflict"}]
     )
     table = Table(client, "t")  # type: ignore[arg-type]
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ConditionFailedError) as refused:
         table.transact(*(table.changing(key(name), Change({"n": 1})) for name in "ab"))
     assert refused.value.failed == [True, False]
 
@@ -372,7 +372,7 @@ def test_no_more_calls_are_made_at_the_same_time_than_allowed(at_a_time: int) ->
         return number * number
 
     arguments = range(4 * at_a_time)
-    assert side_by_side(call, arguments, at_a_time) == [number * number for number in arguments]
+    assert call_concurrently(call, arguments, at_a_time) == [number * number for number in arguments]
     assert most == at_a_time
 
 
@@ -387,5 +387,5 @@ def test_the_error_of_a_call_is_raised_after_the_other_calls_have_ended() -> Non
         ended.set()
 
     with pytest.raises(ValueError, match="0"):
-        side_by_side(call, range(2), 2)
+        call_concurrently(call, range(2), 2)
     assert ended.is_set()

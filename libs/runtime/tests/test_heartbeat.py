@@ -1,4 +1,4 @@
-"""When the consumer touches the heartbeat file, on real queues of the embedded emulator."""
+"""When the consumer touches the heartbeat file, on real queues of the emulator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_heartbeat_begins_when_the_queue_answers_and_continues(
 def test_a_consumer_is_unhealthy_while_an_invocation_takes_too_long(
     aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "WELL_MARGIN_SECONDS", 0.5)
+    monkeypatch.setattr(consumer, "HEALTHY_MARGIN_SECONDS", 0.5)
     name = queue_name(aws_env["ENVIRONMENT"], "chunks")
     url = clients.sqs().create_queue(QueueName=name)["QueueUrl"]
     finish = threading.Event()
@@ -67,15 +67,15 @@ def test_a_consumer_is_unhealthy_while_an_invocation_takes_too_long(
         logger=service_logger("test"),
         turn=threading.Lock(),
     )
-    assert not watched.well
+    assert not watched.healthy
     thread = threading.Thread(target=watched.run)
     thread.start()
     try:
-        assert wait_until(lambda: watched.well, PATIENCE)
+        assert wait_until(lambda: watched.healthy, PATIENCE)
         clients.sqs().send_message(QueueUrl=url, MessageBody="{}")
-        assert wait_until(lambda: not watched.well, PATIENCE)
+        assert wait_until(lambda: not watched.healthy, PATIENCE)
         finish.set()
-        assert wait_until(lambda: watched.well, PATIENCE)
+        assert wait_until(lambda: watched.healthy, PATIENCE)
     finally:
         finish.set()
         watched.stop()

@@ -47,14 +47,14 @@ def removed(name: str) -> None:
     boto3.client("s3").delete_object(Bucket=name, Key="k")
 
 
-@pytest.mark.parametrize(("change", "said"), [(replaced, "was replaced"), (removed, "does not exist")])
-def test_the_error_of_the_client_says_what_is_wrong(name: str, change: Callable[[str], None], said: str) -> None:
+@pytest.mark.parametrize(("change", "message"), [(replaced, "was replaced"), (removed, "does not exist")])
+def test_the_error_of_the_client_says_what_is_wrong(name: str, change: Callable[[str], None], message: str) -> None:
     s3 = clients.s3()
     bucket = Bucket(s3, name, PresignedRanges(s3))
     etag = bucket.version("k")
     assert bucket.read_range("k", 0, 10, etag=etag) == BODY[:10]
     change(name)
-    with pytest.raises(PermanentError, match=said):
+    with pytest.raises(PermanentError, match=message):
         bucket.read_range("k", 0, 10, etag=etag)
 
 

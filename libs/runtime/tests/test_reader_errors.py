@@ -29,11 +29,11 @@ STANDARD = sorted(
 def test_no_exception_of_the_standard_library_leaves_a_reader(kind: type[Exception]) -> None:
     with pytest.raises(PermanentError) as caught, reader_errors(FAILED):
         raise kind("bad\nbytes\x1b[2J \ud800 here.")
-    said = str(caught.value)
-    assert said.startswith(f"{FAILED}: ")
-    assert said.endswith(".")
-    assert not said.endswith("..")
-    assert said.isprintable()
+    output = str(caught.value)
+    assert output.startswith(f"{FAILED}: ")
+    assert output.endswith(".")
+    assert not output.endswith("..")
+    assert output.isprintable()
 
 
 def test_a_long_or_empty_text_of_a_library_becomes_a_short_clause() -> None:
@@ -45,7 +45,7 @@ def test_a_long_or_empty_text_of_a_library_becomes_a_short_clause() -> None:
         raise AssertionError
 
 
-def test_a_lack_of_memory_is_said_in_words() -> None:
+def test_a_lack_of_memory_is_reported_in_a_sentence() -> None:
     with pytest.raises(PermanentError, match="it needs more memory than there is"), reader_errors(FAILED):
         raise MemoryError
 

@@ -66,16 +66,16 @@ class FakeNotes:
     """Records the notes about errors, or raises `lost`."""
 
     def __init__(self, lost: Exception | None = None) -> None:
-        self.said: list[tuple[Work, str | None]] = []
+        self.noted: list[tuple[Work, str | None]] = []
         self._lost = lost
 
     def note_error(self, work: Work, *, service: str, error: str) -> None:
-        self.said.append((work, f"{service}: {error}"))
+        self.noted.append((work, f"{service}: {error}"))
         if self._lost:
             raise self._lost
 
     def forget_error(self, work: Work) -> None:
-        self.said.append((work, None))
+        self.noted.append((work, None))
         if self._lost:
             raise self._lost
 
@@ -218,7 +218,7 @@ def test_the_log_line_of_an_unexpected_error_names_the_run_and_the_chunk() -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
         (MemoryError(), "MemoryError"),
@@ -231,12 +231,12 @@ def test_the_log_line_of_an_unexpected_error_names_the_run_and_the_chunk() -> No
     ],
 )
 def test_a_message_that_raises_at_its_last_receive_is_dead_lettered_with_the_type_and_text_of_the_error(
-    error: Exception, said: str
+    error: Exception, message: str
 ) -> None:
     service = Service(error)
     body = drained().to_json()
     assert service.failed(record(body, receive_count=5)) == []
-    assert service.transport.dead == [(body, {"raised": said})]
+    assert service.transport.dead == [(body, {"raised": message})]
     assert not service.transport.postponed
 
 
@@ -265,7 +265,7 @@ CHUNK_FAILED = Work(RUN_ID, ChunkFailed.TYPE, "chunk-0000500")
 def test_an_unexpected_error_is_noted_for_the_run_with_the_service_and_the_chunk(receive_count: int) -> None:
     service = Service(ZeroDivisionError("division by zero"))
     service.failed(record(chunk_envelope().to_json(), receive_count=receive_count))
-    assert service.notes.said == [(CHUNK_FAILED, "tester: ZeroDivisionError: division by zero")]
+    assert service.notes.noted == [(CHUNK_FAILED, "tester: ZeroDivisionError: division by zero")]
 
 
 @pytest.mark.parametrize(
@@ -284,32 +284,32 @@ def test_an_unexpected_error_is_noted_for_the_run_with_the_service_and_the_chunk
 def test_a_foreseen_error_or_an_outage_is_not_noted(error: Exception) -> None:
     service = Service(error)
     service.failed(record(drained().to_json()))
-    assert service.notes.said == []
+    assert service.notes.noted == []
 
 
 def test_a_request_that_aws_calls_invalid_is_an_unexpected_error() -> None:
     service = Service(ClientError({"Error": {"Code": "ValidationException", "Message": "no"}}, "PutItem"))
     service.failed(record(drained().to_json()))
-    assert len(service.notes.said) == 1
+    assert len(service.notes.noted) == 1
 
 
 def test_a_message_that_succeeds_after_it_may_have_raised_is_noted_too() -> None:
     service = Service()
     body = chunk_envelope().to_json()
     service.failed(record(body))
-    assert service.notes.said == [], "it is new"
+    assert service.notes.noted == [], "it is new"
     service.failed(record(body, receive_count=2))
     sent_back = record(body) | {"messageAttributes": {"attempt": {"stringValue": "2", "dataType": "String"}}}
     service.failed(sent_back)
     sweeper_sent = chunk_envelope().model_copy(update={"data": chunk_envelope().data | {"attempt": 2}})
     service.failed(record(sweeper_sent.to_json()))
-    assert service.notes.said == [(CHUNK_FAILED, None)] * 3
+    assert service.notes.noted == [(CHUNK_FAILED, None)] * 3
 
 
 def test_a_message_that_its_function_sent_again_has_not_succeeded() -> None:
     service = Service(answer=SENT_AGAIN)
     assert service.failed(record(drained().to_json(), receive_count=2)) == []
-    assert service.notes.said == []
+    assert service.notes.noted == []
 
 
 @pytest.mark.parametrize("receive_count", [2, 5])
@@ -321,7 +321,7 @@ def test_a_note_that_cannot_be_written_changes_nothing_for_the_message(
     for lost in (None, UnavailableError("The table does not answer."), RuntimeError("a bug")):
         service = Service(error, lost=lost)
         failed = service.failed(record(body, receive_count=receive_count))
-        assert len(service.notes.said) == 1
+        assert len(service.notes.noted) == 1
         outcomes.append((failed, service.transport.dead, len(service.transport.postponed)))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 

@@ -136,11 +136,11 @@ def opened(url: str, begun: bytes = b"") -> socket.socket:
 
 def everything(connection: socket.socket) -> bytes:
     """What the server sends until it closes the connection."""
-    said = b""
+    output = b""
     with suppress(ConnectionResetError):  # it closed the connection before it had read all that was sent
         while part := connection.recv(65_536):
-            said += part
-    return said
+            output += part
+    return output
 
 
 @pytest.mark.parametrize(("begun", "answers"), list(zip(HALF_REQUESTS, ([], [408], [408], [200]), strict=True)))
@@ -148,8 +148,8 @@ def test_a_connection_whose_request_is_not_whole_in_time_is_closed(
     tmp_path: Path, begun: str, answers: list[int]
 ) -> None:
     with serving(tmp_path, PRISMLINE_REQUEST_SECONDS="0.3") as (url, _), opened(url, HALF_REQUESTS[begun]) as half:
-        said = everything(half)
-    assert [int(line.split()[1]) for line in said.splitlines() if line.startswith(b"HTTP/1.1")] == answers
+        output = everything(half)
+    assert [int(line.split()[1]) for line in output.splitlines() if line.startswith(b"HTTP/1.1")] == answers
 
 
 def test_a_request_that_comes_slowly_but_in_time_is_answered(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import boto3
 import numpy as np
 import pytest
 from botocore.exceptions import ClientError
+from pydantic import TypeAdapter
 
+from prismline_contracts.base import Timestamp
 from prismline_runtime import Bucket, PermanentError, PrismlineError, TooLargeError, UnavailableError, storage
 
 pytestmark = pytest.mark.emulator
@@ -116,6 +118,9 @@ def test_objects_are_listed_from_any_key_and_deleted(bucket: Bucket, monkeypatch
         bucket.write(name, b"x")
     assert list(bucket.list("a/")) == ["a/1", "a/2", "a/3"]
     assert list(bucket.list("a/", after="a/1")) == ["a/2", "a/3"]
+    entry = next(bucket.entries("a/", after="a/1"))
+    assert (entry["key"], entry["size"], entry["etag"]) == ("a/2", len(bucket.read("a/2")), bucket.version("a/2"))
+    TypeAdapter(Timestamp).validate_python(entry["last_modified"])
     assert bucket.delete([*bucket.list("a/"), "a/none"]) == 4
     assert list(bucket.list("")) == ["b/1"]
 

@@ -1,4 +1,4 @@
-"""The embedded AWS emulator: ministack as a child process on a free loopback port. Its state survives a kill."""
+"""The AWS emulator: ministack as a child process on a free loopback port. Its state survives a kill."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -14,8 +15,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from prismline_localstack.emulated import OWN_SERVICE
-from prismline_localstack.endpoints import (
+from prismline_emulator.emulated import OWN_SERVICE
+from prismline_emulator.endpoints import (
     AGES_PATH,
     FUNCTIONS_VARIABLE,
     HEALTH_PATH,
@@ -48,10 +49,12 @@ PORT_ATTEMPTS = 3
 AGES_SECONDS = 5.0
 #: Random bytes of a secret access key.
 SECRET_BYTES = 30
+#: Where an environment has the emulator's own environment, because ministack names one version of botocore.
+OWN_ENVIRONMENT = "emulator"
 
 
 class Emulator:
-    """A running embedded emulator.
+    """A running emulator.
 
     After a call of `keep`, the next emulator in the same folder has its state, even if this one is killed.
     """
@@ -71,6 +74,7 @@ class Emulator:
         port: the port to try first. Default: any free port. console: the URL of the pages that may call the emulator.
         functions: whether functions can be deployed to it.
         """
+        python = emulator_python()
         folder.mkdir(parents=True, exist_ok=True)
         secret = ensure_secret(folder / "secret")
         settings = {
@@ -81,11 +85,11 @@ class Emulator:
         }
         for attempt in range(PORT_ATTEMPTS):
             free = free_port(None if attempt else port)
-            emulator = cls(_launch(folder, log, free, settings), f"http://{LOOPBACK}:{free}", secret)
+            emulator = cls(_launch(python, folder, log, free, settings), f"http://{LOOPBACK}:{free}", secret)
             if emulator.wait_until_ready():
                 return emulator
             emulator.stop()
-        raise HarnessError(f"The embedded emulator did not start. The reason is in its log, {log}.")
+        raise HarnessError(f"The emulator did not start. The reason is in its log, {log}.")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -131,7 +135,20 @@ def ensure_secret(file: Path) -> str:
     return file.read_text()
 
 
-def _launch(folder: Path, log: Path, port: int, settings: dict[str, str]) -> subprocess.Popen[bytes]:
+def emulator_python() -> str:
+    """The interpreter whose environment has ministack: the emulator's own, or this one. Raises HarnessError."""
+    own = Path(sys.prefix) / OWN_ENVIRONMENT / "bin" / "python"
+    if own.exists():
+        return str(own)
+    if find_spec("ministack") is None:
+        raise HarnessError(
+            "The emulator is not installed: pip install 'prismline-localstack[emulator]', or in a checkout "
+            "make install."
+        )
+    return sys.executable
+
+
+def _launch(python: str, folder: Path, log: Path, port: int, settings: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = inherited_environment() | {
         "GATEWAY_PORT": str(port),
         "BIND_HOST": LOOPBACK,
@@ -143,5 +160,5 @@ def _launch(folder: Path, log: Path, port: int, settings: dict[str, str]) -> sub
         "S3_DATA_DIR": str(folder / "s3"),
         "TMPDIR": str(folder),
     }
-    command = [sys.executable, "-m", "prismline_localstack.embedded"]
+    command = [python, "-m", "prismline_emulator.server"]
     return spawn(command, environment=environment | settings, log=log, folder=folder)

@@ -16,7 +16,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter, normalize_instance_id
 from prismline_deploy.endpoints import is_aws
-from prismline_localstack.endpoints import answers
+from prismline_emulator.endpoints import answers
 from prismline_runtime import clients, error_code
 
 #: The id of an image that need not exist, because emulators start no instances.

@@ -62,6 +62,7 @@ def up(
     services: Collection[str] | None = None,
     settings: Mapping[str, str] | None = None,
     parameters: Mapping[str, str] | None = None,
+    pools: Mapping[str, str] | None = None,
     functions: bool = False,
     timeout: float = UP_SECONDS,
 ) -> State:
@@ -72,7 +73,8 @@ def up(
     workers: number of processes for a service with `count = "cores"`. services: run only these (all stacks are
     deployed). `standins` names the stand-ins for outside systems: they run with all services, but not with AWS itself.
     settings: environment variables for the services and the harness. parameters: for the templates that declare them.
-    functions: run the services as Lambda functions, deployed as `prismline deploy` does. Embedded emulator only.
+    pools: the pools, with the interpreter that runs a pool's functions; empty: the one of their registration.
+    functions: run the services as Lambda functions, deployed as `prismline deploy` does. Only with the emulator.
 
     Raises HarnessError with the reason if the system does not start. Then no process is left.
     """
@@ -81,7 +83,9 @@ def up(
         return load_state(place.path)
     endpoint = HarnessSettings().endpoint
     if functions and endpoint is not None:
-        raise HarnessError(f"Functions run on the embedded emulator only: unset AWS_ENDPOINT_URL, which is {endpoint}.")
+        raise HarnessError(
+            f"Functions run only on the emulator that the harness starts: unset AWS_ENDPOINT_URL, which is {endpoint}."
+        )
     plan = Plan(
         home=place.path,
         endpoint=endpoint,
@@ -91,15 +95,16 @@ def up(
         services=None if services is None else sorted(services),
         settings=dict(settings or {}),
         parameters=dict(parameters or {}),
+        pools=dict(pools or {}),
         functions=functions,
     )
     supervisor = _start_supervisor(place, plan)
 
-    def settled() -> bool:
+    def started_or_failed() -> bool:
         return is_up(place.path) or supervisor.poll() not in {None, HOME_TAKEN}
 
     try:
-        in_time = wait_until(settled, timeout)
+        in_time = wait_until(started_or_failed, timeout)
     finally:
         ready = is_up(place.path)
         if not ready:

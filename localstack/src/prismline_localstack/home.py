@@ -54,7 +54,7 @@ class Home:
 
     @property
     def emulator(self) -> Path:
-        """The folder of the embedded emulator."""
+        """The folder of the emulator."""
         return self.path / "emulator"
 
     @property

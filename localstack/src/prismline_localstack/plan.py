@@ -32,9 +32,14 @@ SERVICE_DEFAULTS = {
 #: schedule fires at most once a minute), and the longest wait before it restarts a process that dies repeatedly.
 HARNESS_DEFAULTS = {"PRISMLINE_SWEEP_SECONDS": "30", "PRISMLINE_RESTART_SECONDS": "15"}
 
-#: Further defaults with the embedded emulator: a kill may lose messages, its message counts are always exact, and the
+#: Further defaults with the emulator: a kill may lose messages, its message counts are always exact, and the
 #: harness publishes the ages of messages.
-EMBEDDED_DEFAULTS = {"SWEEP_IDLE_SECONDS": "30", "QUEUE_AGE_NAMESPACE": AGE_NAMESPACE}
+EMBEDDED_DEFAULTS = {
+    "SWEEP_IDLE_SECONDS": "30",
+    "QUEUE_AGE_NAMESPACE": AGE_NAMESPACE,
+    # All of it belongs to one user.
+    "FUNCTIONS_LOCAL": "true",
+}
 
 
 class Plan(BaseModel):
@@ -43,7 +48,7 @@ class Plan(BaseModel):
     home: Path
     root: Path
     environment: str
-    #: The endpoint of an external emulator or of AWS. None: start the embedded emulator.
+    #: The endpoint of an external emulator or of AWS. None: start the emulator.
     endpoint: str | None
     workers: int | None = None
     services: list[str] | None = None
@@ -51,6 +56,9 @@ class Plan(BaseModel):
     settings: dict[str, str] = {}
     #: Template parameters. They override the defaults.
     parameters: dict[str, str] = {}
+    #: Pools, which have a worker process each: the interpreter of its functions by the pool's name. Empty: the
+    #: interpreter that a function was registered with.
+    pools: dict[str, str] = {}
     #: Whether the services run as Lambda functions, deployed as to AWS, and not as processes.
     functions: bool = False
 

@@ -20,7 +20,7 @@ METRICS_SECONDS = 5.0
 #: Namespace of the metrics of queues, as templates name it for emulators.
 DEPTH_NAMESPACE = "Prismline/Queues"
 #: Namespace and name of the metric of the age of a queue's oldest message. SQS has the same name, but a different
-#: namespace: alarms of the embedded emulator ignore dimensions, so an alarm on SQS' metric would see every queue.
+#: namespace: alarms of the emulator ignore dimensions, so an alarm on SQS' metric would see every queue.
 AGE_NAMESPACE, AGE_METRIC = "Prismline/QueueAges", "ApproximateAgeOfOldestMessage"
 
 
@@ -64,7 +64,7 @@ def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> Non
     """Publish the depths of the queues: visible and hidden messages together.
 
     Zeros are published too, because an alarm returns to OK only on data. On AWS, an alarm adds the metrics of SQS.
-    Emulated alarms cannot add, and those of the embedded emulator ignore dimensions, so each queue has a metric with
+    Emulated alarms cannot add, and those of the emulator ignore dimensions, so each queue has a metric with
     its own name.
     """
     cloudwatch.put_metric_data(

@@ -37,10 +37,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
+from prismline_contracts.commands import EVERY_DEAD_LETTER_QUEUE, Queue, dead_letter_queue_name
+from prismline_contracts.pools import pool_queue
 from prismline_localstack.errors import HarnessError
 
 #: The name under which the stand-ins for outside systems count as a service.
 STANDINS = "standins"
+#: The handler of the workers of a pool.
+POOL_HANDLER = "prismline_worker.pool:handler"
 #: Name of the process that runs the services' functions.
 FUNCTIONS = "functions"
 
@@ -118,6 +122,8 @@ class ServiceProcess(BaseModel, frozen=True):
     command: list[str]
     #: The service's folder. Its `src` is put on the import path, so that a checkout runs its own code.
     folder: Path
+    #: Environment variables of this process alone.
+    settings: Mapping[str, str] = {}
     #: The table of a process that serves HTTP. It inherits its socket when it is started.
     app: AppTable | None = None
     #: The table of a process that opens its own socket. It gets its port when it is started.
@@ -143,13 +149,19 @@ def function_driver(root: Path, images: Path, logs: Path, urls: Mapping[str, int
 
 
 def service_processes(
-    root: Path, *, workers: int | None = None, services: Collection[str] | None = None, standins: bool = True
+    root: Path,
+    *,
+    workers: int | None = None,
+    services: Collection[str] | None = None,
+    standins: bool = True,
+    pools: Mapping[str, str] | None = None,
 ) -> list[ServiceProcess]:
     """All processes that the services below `root` declare. With `services`, only those of these folders.
 
     `workers` replaces the number of cores for tables with `count = "cores"`. With `standins`, the stand-ins of the
-    harness count as one more service, `standins`. Raises HarnessError for an invalid table, for a service that does not
-    exist, and for two processes with one name.
+    harness count as one more service, `standins`. `pools` has the interpreter of each pool.
+
+    Raises HarnessError for an invalid table, for a service that does not exist, and for two processes with one name.
     """
     projects = {path.parent.name: path for path in sorted(root.glob("services/*/pyproject.toml"))}
     if standins and (path := root / "localstack" / "pyproject.toml").exists():
@@ -162,7 +174,7 @@ def service_processes(
     for service, path in projects.items():
         if services is not None and service not in services:
             continue
-        for process in _processes(service, path, workers or os.cpu_count() or 1):
+        for process in _processes(service, path, workers or os.cpu_count() or 1, pools or {}):
             if process.name in found:
                 other = found[process.name].service
                 raise HarnessError(f"{path}: there is another process named {process.name}, of {other}.")
@@ -170,7 +182,7 @@ def service_processes(
     return list(found.values())
 
 
-def _processes(service: str, path: Path, cores: int) -> Iterator[ServiceProcess]:
+def _processes(service: str, path: Path, cores: int, pools: Mapping[str, str]) -> Iterator[ServiceProcess]:
     for table in _tables(path):
         if isinstance(table, AppTable):
             command = [sys.executable, "-m", "prismline_runtime.server", table.app]
@@ -181,8 +193,24 @@ def _processes(service: str, path: Path, cores: int) -> Iterator[ServiceProcess]
             yield ServiceProcess(name=table.name, service=service, command=command, folder=path.parent, server=table)
             continue
         count = cores if table.count == "cores" else table.count
+        if Queue.TASKS in table.queues:
+            yield from (_pool_process(service, path, table, pool, python) for pool, python in pools.items())
+        command = _consumer(table)
+        if EVERY_DEAD_LETTER_QUEUE in table.queues:
+            more = [dead_letter_queue_name(pool_queue(pool)) for pool in pools]
+            command = _consumer(table.model_copy(update={"queues": [*table.queues, *more]}))
         for name in [table.name] if count == 1 else [f"{table.name}-{n}" for n in range(1, count + 1)]:
-            yield ServiceProcess(name=name, service=service, command=_consumer(table), folder=path.parent)
+            yield ServiceProcess(name=name, service=service, command=command, folder=path.parent)
+
+
+def _pool_process(service: str, path: Path, table: ConsumerTable, pool: str, python: str) -> ServiceProcess:
+    """The process that works for a pool: that of the shared queue of tasks, with the pool's queue and interpreter."""
+    update = {"queues": [pool_queue(pool)], "more_queues": None, "handler": POOL_HANDLER}
+    own = table.model_copy(update=update)
+    settings = {"FUNCTIONS_LOCAL": "false", "FUNCTIONS_PYTHON": python} if python else {}
+    return ServiceProcess(
+        name=pool_queue(pool), service=service, command=_consumer(own), folder=path.parent, settings=settings
+    )
 
 
 def _tables(path: Path) -> list[ConsumerTable | AppTable | ServerTable]:

@@ -1,4 +1,4 @@
-"""Resume runs after a restart of the embedded emulator.
+"""Resume runs after a restart of the emulator.
 
 A run with chunks continues by itself: the messages of its chunks still exist, or the sweeper sends them again, and the
 status service ends the run. But its Step Functions execution is gone, and messages of the last second before a kill may
@@ -18,6 +18,7 @@ from prismline_contracts.commands import Queue, RunStatus, queue_name
 from prismline_contracts.events import RunSubmitted
 from prismline_contracts.items import WorkflowStateItem
 from prismline_contracts.manifest import DEFAULT_WORKLOAD, run_id_of
+from prismline_contracts.pools import pool_named
 from prismline_contracts.prefixes import MANIFEST_PREFIX
 from prismline_localstack.state import State
 from prismline_runtime import Transport
@@ -49,6 +50,7 @@ class RunState(WorkflowStateItem):
     """The workflow-state item of a run, with the private attributes of the status service."""
 
     tolerated_failure_percent: str | None = None
+    tolerated_failures: int | None = None
 
 
 def resume(state: State) -> list[str]:
@@ -77,6 +79,7 @@ def resume(state: State) -> list[str]:
                 survey=run.survey,
                 workload=run.workload or DEFAULT_WORKLOAD,
                 tolerated_failure_percent=float(run.tolerated_failure_percent or 0),
+                tolerated_failures=run.tolerated_failures,
             )
             transport.publish(transport.wrap(submitted, traceparent=run.traceparent))
     unknown = sorted((manifest for manifest in manifests if manifest.run_id not in runs), key=lambda each: each.put_at)
@@ -110,7 +113,7 @@ def _manifests(s3: S3Client, bucket: str, runs: Mapping[str, RunState]) -> Itera
                 document = _document(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
                 idempotency_key = document.get("idempotency_key")
                 if isinstance(idempotency_key, str) and idempotency_key:
-                    run_id = run_id_of(bucket, idempotency_key)
+                    run_id = run_id_of(bucket, idempotency_key, pool_named(document))
                 elif document.get("job_id", stem) in jobs:
                     continue
                 else:

@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from localstack_client.config import get_service_endpoint
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from prismline_deploy.endpoints import is_aws
-from prismline_localstack.endpoints import LOOPBACK
+from prismline_emulator.endpoints import LOOPBACK
 
 _PACKAGE = Path(__file__).resolve().parent
 #: The folder with `platform/` and `services/`. An installed wheel contains them. An editable installation uses the
@@ -21,23 +20,29 @@ REPOSITORY = carried if (carried := _PACKAGE / "checkout").is_dir() else _PACKAG
 #: Region and access key id for an emulator. Its account id follows from the key id: 000000000000.
 EMULATOR_REGION = "us-east-1"
 EMULATOR_KEY_ID = "test"
+#: Port of a LocalStack whose host is given without one.
+LOCALSTACK_PORT = 4566
 
 
 class HarnessSettings(BaseSettings):
     """The harness's own settings."""
 
     prismline_home: Path = Field(default=Path(".prismline"), description="Folder of state and logs.")
-    aws_endpoint_url: str = Field(default="", description="Use this endpoint instead of the embedded emulator.")
+    aws_endpoint_url: str = Field(default="", description="Use this endpoint, and start no emulator.")
     prismline_emulator_secret: str = Field(default="test", description="The secret access key for this endpoint.")
-    localstack_host: str = Field(default="", description="The same, in the form of localstack-client: host[:port].")
+    localstack_host: str = Field(default="", description="The same for a LocalStack: host[:port].")
+    prismline_pools: str = Field(default="", description="Pools that the deployment of containers creates, by commas.")
+    use_ssl: bool = Field(default=False, description="Whether that LocalStack is called with TLS.")
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint of a running emulator, by the conventions of localstack-client. None: start the embedded one."""
-        if not (self.aws_endpoint_url.strip() or self.localstack_host.strip()):
+        """The endpoint of a running emulator. None: the harness starts its own."""
+        if endpoint := self.aws_endpoint_url.strip():
+            return endpoint
+        if not (host := self.localstack_host.strip()):
             return None
-        endpoint: str | None = get_service_endpoint("sqs")
-        return endpoint
+        scheme = "https" if self.use_ssl else "http"
+        return f"{scheme}://{host}" if ":" in host else f"{scheme}://{host}:{LOCALSTACK_PORT}"
 
 
 def client_environment(endpoint: str, secret: str | None = None) -> dict[str, str]:

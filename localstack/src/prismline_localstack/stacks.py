@@ -8,16 +8,18 @@ all services at the same time, so that the system starts sooner.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from prismline_contracts.pools import pool_queue
 from prismline_deploy.change_sets import Stacks
 from prismline_deploy.endpoints import emulator_parameters
 from prismline_deploy.errors import DeployError
+from prismline_deploy.pools import POOL_TEMPLATE
 from prismline_deploy.state_machines import upload_state_machines
 from prismline_localstack.errors import HarnessError
 
@@ -61,12 +63,13 @@ def create_stacks(
     root: Path,
     environment: str,
     parameters: Mapping[str, str] | None = None,
+    pools: Collection[str] = (),
 ) -> dict[str, str]:
     """Create or update all stacks of `root` and return their outputs as environment variables.
 
     Each template gets the `parameters` that it declares, and `Environment`, `DeployFunctions=false` (the harness runs
-    the services itself), `DeploySearch=false`, `DeletionProtection=false` and `emulator_parameters`. Raises
-    DeployError with the reason of the first resource that failed.
+    the services itself), `DeploySearch=false`, `DeletionProtection=false` and `emulator_parameters`. Each of `pools`
+    gets a stack of its own. Raises DeployError with the reason of the first resource that failed.
     """
     given = {
         "Environment": environment,
@@ -79,11 +82,11 @@ def create_stacks(
 
     stacks = Stacks(cloudformation)
 
-    def create(name: str, template: Path) -> dict[str, str]:
+    def create(name: str, template: Path, **own: str) -> dict[str, str]:
         stack = f"prismline-{environment}-{name}"
         try:
             definition = {"StateMachineKey": definitions[name]} if name in definitions else {}
-            return stacks.put(stack, given | definition, template.read_text())
+            return stacks.put(stack, given | definition | own, template.read_text())
         except (ClientError, BotoCoreError) as error:
             raise DeployError(f"The stack {stack} ({template}) was not deployed: {error}") from error
 
@@ -93,4 +96,6 @@ def create_stacks(
     services = templates(root)
     with ThreadPoolExecutor(PARALLEL_STACKS) as pool:
         outputs |= zip(services, pool.map(create, services, services.values()), strict=True)
+    for name in pools:
+        create(pool_queue(name), root / POOL_TEMPLATE, Pool=name)
     return merge_outputs(outputs)

@@ -72,7 +72,7 @@ class State(BaseModel):
     #: the `settings` of processes that serve HTTP.
     env: dict[str, str] = {}
     processes: dict[str, ProcessState] = {}
-    #: The runs that had not ended when the embedded emulator last ended, and that were resumed.
+    #: The runs that had not ended when the emulator last ended, and that were resumed.
     resumed: list[str] = []
     #: A sentence for each process that could not have its port of the last time.
     moved: list[str] = []

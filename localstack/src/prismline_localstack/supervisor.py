@@ -30,12 +30,13 @@ from prismline_contracts.processes import PROCESSES_PARAMETER
 from prismline_deploy.deploying import deploy
 from prismline_deploy.endpoints import is_aws
 from prismline_deploy.errors import DeployError
+from prismline_emulator.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
 from prismline_localstack.api_keys import ensure_api_key
 from prismline_localstack.deploying import local_target
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.forking import Forker
+from prismline_localstack.functions.parameters import parameters_for
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
@@ -177,6 +178,7 @@ class Supervisor:
             workers=self._plan.workers,
             services=self._plan.services,
             standins=self._plan.standins,
+            pools=self._plan.pools,
         )
         listeners = _listen(definitions, self._ports_before)
         urls = _urls(definitions, listeners)
@@ -188,10 +190,17 @@ class Supervisor:
         self._connect(urls.get(API))
         self._keep_ports(definitions)
         if self._plan.functions:
-            outputs = self._deploy_functions(self._told(definitions, urls))
+            outputs = self._deploy_functions(self._settings_of(definitions, urls))
         else:
             cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
-            outputs = create_stacks(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
+            outputs = create_stacks(
+                cloudformation,
+                s3,
+                self._plan.root,
+                self._plan.environment,
+                self._plan.parameters,
+                pools=self._plan.pools,
+            )
         self._state.outputs = outputs
         console: dict[str, str] = {}
         if "JOBS_TABLE" in outputs:
@@ -200,7 +209,7 @@ class Supervisor:
         if self._emulator is not None:
             self._emulator.keep()
             self._state.resumed = resume(self._state)
-        self._state.env |= outputs | self._told(definitions, urls)
+        self._state.env |= outputs | self._settings_of(definitions, urls)
         environment = inherited_environment(self._state.endpoint) | self._state.env
         environment |= console | {"TMPDIR": str(self._home.scratch)}
         environment |= self._plan.service_settings(embedded=self._emulator is not None)
@@ -214,7 +223,7 @@ class Supervisor:
                 listener = None
             service = _Supervised(
                 definition,
-                environment,
+                environment | dict(definition.settings),
                 log,
                 self._logger,
                 listener,
@@ -245,13 +254,18 @@ class Supervisor:
         """The settings of the console: no sign-in is needed on this machine, unless the endpoint is AWS itself."""
         if is_aws(self._state.endpoint):
             return {}
-        return {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key), "PROCESS_REPORTS": "true"}
+        console = {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key)}
+        # Functions have no processes to report, and their roles may not read the report.
+        return console if self._plan.functions else {**console, "PROCESS_REPORTS": "true"}
 
-    def _deploy_functions(self, told: Mapping[str, str]) -> dict[str, str]:
+    def _deploy_functions(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Deploy the checkout with functions, as `prismline deploy` does, and return the outputs of the stacks."""
-        target = local_target(self._state, self._home, self._plan.parameters | {"DeployFunctions": "true"})
-        if VALKEY_SETTING in told:
-            target = replace(target, parameters={"ValkeyUrl": told[VALKEY_SETTING], **target.parameters})
+        # The variables of a template come before those of the driver, so a setting becomes its parameter.
+        chosen = {**self._plan.service_settings(embedded=True), **settings}
+        given = parameters_for(self._plan.root, chosen) | self._plan.parameters | {"DeployFunctions": "true"}
+        target = local_target(self._state, self._home, given)
+        if VALKEY_SETTING in settings:
+            target = replace(target, parameters={"ValkeyUrl": settings[VALKEY_SETTING], **target.parameters})
         return merge_outputs(deploy(target, self._plan.root, lambda _: True))
 
     def _with_functions(
@@ -272,7 +286,7 @@ class Supervisor:
         )
         return [*(each for each in definitions if each.service == STANDINS), driver]
 
-    def _told(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
+    def _settings_of(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
         """The settings that listening processes give to all processes. Settings of `up` override them."""
         return {
             name: self._plan.settings.get(name, value.replace("{url}", urls[definition.name]))

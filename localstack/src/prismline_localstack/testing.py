@@ -157,7 +157,7 @@ class ValkeyServer:
     """A Valkey server that a test may kill and start again, always at the same URL."""
 
     def __init__(self, log: Path) -> None:
-        from prismline_localstack.endpoints import LOOPBACK, free_port  # noqa: PLC0415
+        from prismline_emulator.endpoints import LOOPBACK, free_port  # noqa: PLC0415
 
         self._port = free_port()
         self._log = log
@@ -166,7 +166,7 @@ class ValkeyServer:
 
     def start(self) -> None:
         """Start an empty server, and wait until it accepts connections."""
-        from prismline_localstack.endpoints import accepts  # noqa: PLC0415
+        from prismline_emulator.endpoints import accepts  # noqa: PLC0415
         from prismline_localstack.processes import spawn  # noqa: PLC0415
         from prismline_localstack.standins.valkey import command  # noqa: PLC0415
         from prismline_localstack.waiting import wait_until  # noqa: PLC0415
@@ -196,7 +196,7 @@ def serving(app: Any) -> Iterator[str]:
     """Serve an ASGI application in a thread. Yields its URL."""
     import uvicorn  # noqa: PLC0415
 
-    from prismline_localstack.endpoints import listen, url_of  # noqa: PLC0415
+    from prismline_emulator.endpoints import listen, url_of  # noqa: PLC0415
     from prismline_localstack.waiting import wait_until  # noqa: PLC0415
 
     listener = listen()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prismline_alerting.alerts import Alert, State
-from prismline_alerting.decisions import Claim, Ignore, Memory, Post, Suppress, Told, Wait, decide
+from prismline_alerting.decisions import Ignore, Post, PostClaim, PostedChange, SubjectRecord, Suppress, Wait, decide
 
 A_MINUTE = timedelta(minutes=1)
 
@@ -19,12 +19,12 @@ def alarm(state: State = State.ALARM, at: datetime = NOON) -> Alert:
     return Alert(subject="alarms/a", state=state, at=at, name="a")
 
 
-def told(state: State, at: datetime = NOON) -> Memory:
-    return Memory(told=Told(state=state, at=at))
+def told(state: State, at: datetime = NOON) -> SubjectRecord:
+    return SubjectRecord(told=PostedChange(state=state, at=at))
 
 
 def test_an_alarm_is_posted_and_a_later_ok_is_too() -> None:
-    assert decide(alarm(), Memory(), muted=False, now=NOON) == Post()
+    assert decide(alarm(), SubjectRecord(), muted=False, now=NOON) == Post()
     ok = alarm(State.OK, later(minutes=1))
     assert decide(ok, told(State.ALARM), muted=False, now=NOON) == Post()
 
@@ -45,8 +45,8 @@ def test_a_change_that_another_source_rounded_down_is_the_same_change() -> None:
     assert isinstance(decide(exact, told(State.ALARM), muted=False, now=NOON), Ignore)
 
 
-@pytest.mark.parametrize("memory", [Memory(), told(State.OK)])
-def test_ok_is_no_news_to_people_who_heard_of_no_alarm(memory: Memory) -> None:
+@pytest.mark.parametrize("memory", [SubjectRecord(), told(State.OK)])
+def test_ok_is_not_posted_if_no_alarm_was(memory: SubjectRecord) -> None:
     ok = alarm(State.OK, later(minutes=1))
     assert isinstance(decide(ok, memory, muted=False, now=NOON), Ignore)
 
@@ -57,15 +57,15 @@ def test_insufficient_data_is_no_news() -> None:
 
 
 def test_a_mute_postpones_alarms_and_drops_failed_runs() -> None:
-    assert decide(alarm(), Memory(), muted=True, now=NOON) == Suppress(look_again=True)
+    assert decide(alarm(), SubjectRecord(), muted=True, now=NOON) == Suppress(look_again=True)
     ok = alarm(State.OK, later(minutes=1))
     assert decide(ok, told(State.ALARM), muted=True, now=NOON) == Suppress(look_again=True)
     run = Alert(subject="runs/r", state=State.ALARM, at=NOON, name="r", run_id="r")
-    assert decide(run, Memory(), muted=True, now=NOON) == Suppress(look_again=False)
+    assert decide(run, SubjectRecord(), muted=True, now=NOON) == Suppress(look_again=False)
 
 
 def test_a_notifier_waits_for_another_one_that_posts_but_not_for_a_dead_one() -> None:
-    claimed = Memory(claim=Claim(token="t", until=NOON + A_MINUTE))
+    claimed = SubjectRecord(claim=PostClaim(token="t", until=NOON + A_MINUTE))
     assert decide(alarm(), claimed, muted=False, now=NOON) == Wait(60)
     assert decide(alarm(), claimed, muted=False, now=NOON + A_MINUTE) == Post()
 
@@ -81,7 +81,7 @@ def test_in_any_order_each_change_is_posted_once_at_most_and_the_last_post_is_tr
     changes = [alarm(state, later(minutes=n)) for n, (state, _) in enumerate(steps)]
     deliveries = [(change, muted) for change, (_, muted) in zip(changes, steps, strict=True)] * 2
     order.shuffle(deliveries)  # type: ignore[attr-defined]
-    memory, posted, again = Memory(), [], []
+    memory, posted, again = SubjectRecord(), [], []
 
     def deliver(change: Alert, *, muted: bool) -> None:
         nonlocal memory

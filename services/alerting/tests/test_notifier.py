@@ -375,5 +375,5 @@ def test_the_webhook_is_read_from_a_secret_parameter_and_never_logged(
     world.handle(deps)
     (refused,) = logged(caplog, "message_dead_lettered")
     assert "Unknown Webhook" in refused.reason
-    said = "".join(str(vars(record)) for record in caplog.records if not record.name.startswith("botocore"))
-    assert discord.webhook_url.rsplit("/", 1)[1] not in said
+    output = "".join(str(vars(record)) for record in caplog.records if not record.name.startswith("botocore"))
+    assert discord.webhook_url.rsplit("/", 1)[1] not in output

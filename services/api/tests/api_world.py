@@ -163,7 +163,7 @@ class ApiWorld:
         sqs = boto3.client("sqs")
         return drained(sqs, sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"])
 
-    def said(self) -> list[dict[str, Any]]:
+    def announced(self) -> list[dict[str, Any]]:
         """The events published since the last call."""
         return drained(boto3.client("sqs"), self.observer)
 

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from prismline_api.app import build_app
 from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
 from prismline_contracts.jobs import api_key_key, api_key_sha256
-from prismline_coordination import RateLimit, Server
+from prismline_coordination import CoordinationServer, RateLimit
 from prismline_ledger import TaskEnding
 from prismline_localstack.testing import ValkeyServer
 
@@ -145,7 +145,7 @@ class TestRateLimit:
         self, world: ApiWorld, acme: Api, valkey_server: ValkeyServer
     ) -> None:
         """Two instances share the limit, and another tenant has its own."""
-        valkey = Server.at(valkey_server.url)
+        valkey = CoordinationServer.at(valkey_server.url)
         slow = world.deps.settings.model_copy(update={"requests_per_second": 0.01, "request_burst": 3})
         instances = [
             TestClient(build_app(replace(world.deps, settings=slow, limit=RateLimit(valkey)))) for _ in range(2)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.emulator
 def job(world: ApiWorld, acme: Api) -> dict[str, Any]:
     """A job of three tasks. The messages and events of its submission are removed."""
     job: dict[str, Any] = acme.post("/jobs", urls_job(3))
-    world.said()
+    world.announced()
     return job
 
 
@@ -47,9 +47,19 @@ def fail_all(world: ApiWorld, run_id: str) -> None:
 class TestCancel:
     def test_a_cancellation_is_requested_on_the_bus(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         assert acme.post(f"/runs/{run_id}/cancel", expect=202)["status_url"] == f"/v1/runs/{run_id}"
-        (event,) = world.said()
+        (event,) = world.announced()
         assert event["type"] == "prismline.run.cancel.requested.v1"
         assert event["data"]["run_id"] == run_id
+
+    def test_each_request_is_shown_with_the_key_that_asked(self, acme: Api, run_id: str) -> None:
+        for _ in range(2):
+            acme.post(f"/runs/{run_id}/cancel", expect=202)
+        acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202)
+        events = acme.get(f"/runs/{run_id}/activity")["events"]
+        asked = [event for event in events if "by" in event]
+        assert [event["name"] for event in asked] == ["cancel_requested", "cancel_requested", "recover_requested"]
+        assert len({event["by"] for event in asked}) == 1
+        assert acme.get(f"/runs/{run_id}")["conditions"][-1]["name"] == "cancelling"
 
     def test_a_run_that_has_ended_cannot_be_cancelled(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         world.set_status(run_id, "completed")
@@ -149,14 +159,15 @@ class TestRerun:
         assert "No chunk of the run has failed" in refused["detail"]
         acme.get(again, only="failed", expect=409)
         cube.fail(0)
-        world.said()
+        world.announced()
         preview = acme.get(again, only="failed")
         assert preview == {"run_id": cube.run_id, "new_run": False, "unit": "chunk", "count": 1}
-        assert world.said() == [], "a preview does nothing"
+        assert acme.get(again, only="rest")["new_run"] is False
+        assert world.announced() == [], "a preview does nothing"
         for _ in range(2):
             run = acme.post(again, {"only": "failed"}, expect=202, key="again")
             assert run["run_id"] == cube.run_id
-        first, second = world.said()
+        first, second = world.announced()
         assert (first["data"]["only_run"], first["data"]["retry"]) == (cube.run_id, True)
         assert first["data"]["operation_id"] == second["data"]["operation_id"]
 
@@ -165,6 +176,7 @@ class TestRerun:
         fail_all(world, run_id)
         assert acme.get(path, only="failed") == {"run_id": run_id, "new_run": True, "unit": "task", "count": 3}
         assert acme.get(path)["count"] == 3
+        assert acme.get(path, only="rest")["count"] == 3
         acme.get(path, run_id="another", expect=404)
 
 
@@ -174,7 +186,7 @@ class TestDelete:
     ) -> None:
         path = f"/jobs/{job['job_id']}"
         assert [acme("DELETE", path).status_code for _ in range(2)] == [202, 202]
-        events = world.said()
+        events = world.announced()
         assert {event["type"] for event in events} == {"prismline.job.delete.requested.v1"}
         assert len({event["id"] for event in events}) == 1
         assert events[0]["data"] == {
@@ -191,9 +203,9 @@ class TestDelete:
     ) -> None:
         fail_at("api.job_deleting")
         path = f"/jobs/{job['job_id']}"
-        assert (acme("DELETE", path).status_code, world.said()) == (503, [])
+        assert (acme("DELETE", path).status_code, world.announced()) == (503, [])
         assert acme("DELETE", path).status_code == 202
-        assert [event["type"] for event in world.said()] == ["prismline.job.delete.requested.v1"]
+        assert [event["type"] for event in world.announced()] == ["prismline.job.delete.requested.v1"]
 
     def test_the_key_of_a_deleted_job_submits_nothing(self, acme: Api) -> None:
         job = acme.post("/jobs", urls_job(), key="k")
@@ -205,7 +217,7 @@ class TestExport:
     def test_an_export_is_requested_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         export = acme.post(f"/runs/{run_id}/export", expect=202, key="k")
         assert export["status"] == "pending"
-        (event,) = world.said()
+        (event,) = world.announced()
         assert (event["type"], event["data"]["tenant"]) == ("prismline.export.requested.v1", "acme")
         assert acme.post(f"/runs/{run_id}/export", expect=202, key="k")["export_id"] == export["export_id"]
         world.deps.bucket.write("exports/e.zip", b"zip")
@@ -220,9 +232,9 @@ class TestExport:
     ) -> None:
         fail_at("api.export_created")
         acme.post(f"/runs/{run_id}/export", expect=503, key="k")
-        assert world.said() == []
+        assert world.announced() == []
         export = acme.post(f"/runs/{run_id}/export", expect=202, key="k")
-        (event,) = world.said()
+        (event,) = world.announced()
         assert event["data"]["export_id"] == export["export_id"]
 
 
@@ -333,7 +345,7 @@ class TestDeadLetters:
         acme.post("/dead-letters/recover", {"run_id": run_id, "keys": keys}, expect=202)
         chosen = {"run_id": run_id, "retry": True, "chunk_ids": ["chunk-0000001"]}
         acme.post("/dead-letters/recover", chosen, expect=202)
-        records, chunks = (event["data"] for event in world.said())
+        records, chunks = (event["data"] for event in world.announced())
         assert (records["only_run"], records["record_keys"]) == (run_id, sorted(keys))
         assert all(key.startswith(records["prefix"]) for key in keys)
         assert chunks["chunk_ids"] == ["chunk-0000001"]
@@ -342,7 +354,7 @@ class TestDeadLetters:
 
     def test_a_recovery_is_requested_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         asked = acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202, key="k")
-        (event,) = world.said()
+        (event,) = world.announced()
         assert event["type"] == "prismline.deadletters.recover.requested.v1"
         assert (event["data"]["only_run"], event["data"]["retry"]) == (run_id, True)
         path = asked["status_url"].removeprefix("/v1")

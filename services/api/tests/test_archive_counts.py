@@ -109,3 +109,6 @@ def test_the_list_of_runs_has_their_costs(world: ApiWorld, acme: Api) -> None:
     (run,) = acme.get("/runs")["items"]
     assert run["costs"] == acme.get(f"/runs/{run_id}")["costs"]
     assert (run["costs"]["attempts"], run["costs"]["bytes"]) == (1, 6)
+    usd = run["costs"]["usd"]
+    assert 0 < usd["least"] < usd["most"] < 0.001
+    assert usd["prices"] == "us-east-1, 2025"

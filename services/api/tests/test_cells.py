@@ -133,6 +133,8 @@ class TestColumns:
                 "in_progress",
             ),
             ({"status": "PENDING", "not_before": "2026-03-01T12:00:09.000Z"}, "deferred"),
+            ({"status": "PENDING", "attempts": 1}, "deferred"),
+            ({"status": "IN_PROGRESS", "attempts": 2}, "in_progress"),
             ({"status": "PENDING", "not_before": "2026-03-01T12:00:03.000Z"}, "pending"),
             ({"status": "COMPLETED", "deferred_at": "2026-03-01T12:00:01.000Z"}, "completed"),
             ({"status": "A_STATUS_OF_LATER"}, "pending"),
@@ -364,7 +366,7 @@ class TestPaths:
         assert acme.get(f"/runs/{run_id}/cells/4")["status"] == "pending"
         acme.get(f"/runs/{run_id}/cells/5", expect=404)
 
-    def test_a_cell_tells_of_every_attempt_that_met_an_error(self, world: ApiWorld, acme: Api) -> None:
+    def test_a_cell_shows_every_attempt_that_met_an_error(self, world: ApiWorld, acme: Api) -> None:
         run_id = acme.post("/jobs", urls_job(1))["run"]["run_id"]
         ledger, run = world.deps.ledger, world.deps.ledger.run(run_id)
         (task,) = ledger.start_tasks(run, ledger.tasks(run))
@@ -389,7 +391,7 @@ class TestPaths:
         cell = acme.get(f"/runs/{run_id}/cells/50")
         assert (cell["id"], cell["attempts"], cell["last_error"]) == ("chunk-0000050", 2, "<b>no</b>")
         world.deps.cells.run(run_id).clock = lambda: time.monotonic() + watching.LOOK_SECONDS
-        assert shown(acme.get(f"/runs/{run_id}/cells")) == {0: "pending", 50: "pending"}
+        assert shown(acme.get(f"/runs/{run_id}/cells")) == {0: "deferred", 50: "deferred"}
 
     def test_nobody_follows_the_run_of_another_tenant(self, world: ApiWorld, acme: Api) -> None:
         run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
@@ -485,9 +487,9 @@ class TestManyStreams:
             assert httpx.get(f"{url}/v1/jobs", headers=other, timeout=10).status_code == 200
             answer.set()
             for each in streams:
-                said = b""
-                while b"event: reset" not in said:
-                    said += each.recv(65_536)
+                output = b""
+                while b"event: reset" not in output:
+                    output += each.recv(65_536)
 
     def test_streams_that_ask_at_the_same_time_share_one_look_and_one_text(self, world: ApiWorld, acme: Api) -> None:
         run_id = acme.post("/jobs", urls_job(3))["run"]["run_id"]

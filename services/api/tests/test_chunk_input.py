@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prismline_api.maps.inputs import read_spectra
+from prismline_api.maps.chunk_spectra import read_spectra
 from prismline_contracts.references import ZARR_LAYOUT, CubeReference
 from prismline_cube.testing import BAD_CHUNKS, BAD_ZARR, zip_file
 from prismline_runtime import PermanentError

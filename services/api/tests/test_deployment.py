@@ -82,9 +82,9 @@ class TestAlerts:
         assert overseer.post("/alerts/unmute", expect=200) == {"muted": False}
         assert not overseer.get("/alerts")["muted"]
 
-    @pytest.mark.parametrize(("duration", "said"), [("0h", "zero"), ("31d", "30d"), ("soon", "duration")])
-    def test_a_wrong_duration_is_refused_with_what_to_give(self, overseer: Api, duration: str, said: str) -> None:
-        assert said in overseer.post("/alerts/mute", {"duration": duration}, expect=422)["detail"]
+    @pytest.mark.parametrize(("duration", "message"), [("0h", "zero"), ("31d", "30d"), ("soon", "duration")])
+    def test_a_wrong_duration_is_refused_with_what_to_give(self, overseer: Api, duration: str, message: str) -> None:
+        assert message in overseer.post("/alerts/mute", {"duration": duration}, expect=422)["detail"]
         assert not overseer.get("/alerts")["muted"]
 
     def test_a_mute_that_cannot_be_read_mutes_nothing_and_says_so(self, world: ApiWorld, overseer: Api) -> None:
@@ -200,9 +200,9 @@ class TestProcesses:
         functions = {"worker": ["worker", "slow-lane", "fetcher"]}
         found = {view.name: view for view in measured(boto3.client("cloudwatch"), world.environment, functions, now)}
         assert set(found) == {"worker", "slow-lane", "fetcher"}
-        heard = found["worker"].heard_at
-        assert heard is not None
-        assert timedelta(minutes=5) < now - datetime.fromisoformat(heard) < timedelta(minutes=16)
+        last_seen = found["worker"].heard_at
+        assert last_seen is not None
+        assert timedelta(minutes=5) < now - datetime.fromisoformat(last_seen) < timedelta(minutes=16)
         assert found["slow-lane"].heard_at is None
 
     def test_the_functions_are_those_that_the_deployments_recorded(self, world: ApiWorld, overseer: Api) -> None:

@@ -18,10 +18,10 @@ from cube_world import CHUNK, CUBE, N_CHANNELS, NX, NY, STATUSES, CubeRun
 from numpy.typing import NDArray
 
 from prismline_api.maps.building import Maps
-from prismline_api.maps.memory import Memory
+from prismline_api.maps.map_cache import MapCache
 from prismline_contracts.maps import ChunkShade, MapName
 from prismline_contracts.objects import LineProfile
-from prismline_cube import SpectralAxis, Tile, map_values
+from prismline_cube import DisplayAxis, Tile, map_values
 from prismline_runtime import Bucket
 
 pytestmark = pytest.mark.emulator
@@ -51,7 +51,7 @@ def whole(run: CubeRun, name: str) -> NDArray[np.float64]:
     """The map, made from the tables that were written."""
     values = np.full(NX * NY, np.nan)
     for first, table in run.tables.items():
-        values[first : first + run.count(first)] = map_values(table, MapName(name), SpectralAxis.of(run.geometry))
+        values[first : first + run.count(first)] = map_values(table, MapName(name), DisplayAxis.of(run.geometry))
     return values.reshape(NY, NX)
 
 
@@ -144,7 +144,7 @@ class TestMemory:
         """A tile takes 786 kB and a chunk's values take 7 kB. There is room for one tile."""
         cube.complete()
         deps = cube.world.deps
-        bounded, bound = Memory(900_000), 900_000
+        bounded, bound = MapCache(900_000), 900_000
         maps = Maps(deps.bucket, deps.chunk_index, bounded, deps.logger)
         chunks = deps.chunk_index.chunks(cube.run)
         for name in VALUES:
@@ -300,6 +300,16 @@ def differences(first: CubeRun, second: CubeRun, name: str) -> Any:
     return first.api.get(f"/runs/{first.run_id}/maps/{name}/differences/{second.run_id}")
 
 
+def run_with_a_line(world: ApiWorld) -> CubeRun:
+    """A completed run whose components are the sum of two lines."""
+    run = CubeRun.create(world, divided=False)
+    line = LineProfile(name="hcn_1-0", offsets=[-5.0, 0.0], weights=[0.25, 0.75])
+    run.geometry = run.geometry.model_copy(update={"line": line})
+    run.divide()
+    run.complete()
+    return run
+
+
 class TestSpectra:
     @pytest.mark.parametrize("copied", [False, True])
     def test_a_spectrum_equals_that_of_the_cube_and_has_its_fit(self, world: ApiWorld, copied: bool) -> None:
@@ -336,11 +346,7 @@ class TestSpectra:
         assert component["mean"]["error"] is None
 
     def test_a_fit_with_a_line_has_its_lines_on_the_axis_and_a_model_of_all_of_them(self, world: ApiWorld) -> None:
-        run = CubeRun.create(world, divided=False)
-        line = LineProfile(name="hcn_1-0", offsets=[-5.0, 0.0], weights=[0.25, 0.75])
-        run.geometry = run.geometry.model_copy(update={"line": line})
-        run.divide()
-        run.complete()
+        run = run_with_a_line(world)
         row = next(each for each in run.tables[0].to_pylist() if each["status"] == "fitted")
         fit = run.api.get(f"/runs/{run.run_id}/spectra/{row['x']}/{row['y']}")["fit"]
         assert fit["line"] == {"name": "hcn_1-0", "offsets": [-1.0, 0.0], "weights": [0.25, 0.75]}
@@ -351,6 +357,50 @@ class TestSpectra:
             for a, m, s in parts
             for offset, weight in ((-5.0, 0.25), (0.0, 0.75))
         )
+        np.testing.assert_allclose(fit["model"], model, atol=1e-12)
+
+    def test_a_fit_with_optical_depths_has_them_in_its_components_and_its_model(self, world: ApiWorld) -> None:
+        run = run_with_a_line(world)
+        for first, old in list(run.tables.items()):
+            table = old
+            for name, value in (("component_optical_depths", 4.0), ("component_optical_depth_errors", 0.5)):
+                lists = [[value] * len(each or ()) for each in table["component_means"].to_pylist()]
+                place = table.column_names.index(name)
+                table = table.set_column(place, table.field(name), pa.array(lists, table.field(name).type))
+            run.tables[first] = table
+            run.store(first)
+        row = next(each for each in run.tables[0].to_pylist() if each["status"] == "fitted")
+        fit = run.api.get(f"/runs/{run.run_id}/spectra/{row['x']}/{row['y']}")["fit"]
+        assert [each["optical_depth"] for each in fit["components"]] == [{"value": 4.0, "error": 0.5}] * len(
+            row["component_means"]
+        )
+        parts = zip(row["component_amplitudes"], row["component_means"], row["component_stddevs"], strict=True)
+        channels, model = np.arange(N_CHANNELS), np.zeros(N_CHANNELS)
+        for a, m, s in parts:
+            profile = sum(
+                weight * np.exp(-0.5 * ((channels - m - offset) / s) ** 2)
+                for offset, weight in ((-5.0, 0.25), (0.0, 0.75))
+            )
+            model += a / 4.0 * (1.0 - np.exp(-4.0 * profile))
+        np.testing.assert_allclose(fit["model"], model, atol=1e-12)
+
+    def test_a_fit_with_a_baseline_has_it_in_its_model(self, world: ApiWorld) -> None:
+        run = CubeRun.create(world)
+        run.complete()
+        for number, old in list(run.tables.items()):
+            table = old
+            for name, value in (("baseline_0", 0.5), ("baseline_1", -0.01)):
+                field, place = table.schema.field(name), table.column_names.index(name)
+                table = table.set_column(place, field, pa.array([value] * len(table), field.type))
+            run.tables[number] = table
+            run.store(number)
+        row = next(each for each in run.tables[0].to_pylist() if each["status"] == "fitted")
+        fit = run.api.get(f"/runs/{run.run_id}/spectra/{row['x']}/{row['y']}")["fit"]
+        channels = np.arange(N_CHANNELS)
+        np.testing.assert_allclose(fit["baseline"], 0.5 - 0.01 * channels)
+        model = 0.5 - 0.01 * channels
+        for a, m, s in zip(*(row[f"component_{name}"] for name in ("amplitudes", "means", "stddevs")), strict=True):
+            model += a * np.exp(-0.5 * ((channels - m) / s) ** 2)
         np.testing.assert_allclose(fit["model"], model, atol=1e-12)
 
     def test_a_pixel_of_a_chunk_that_failed_has_its_data_and_the_reason(self, cube: CubeRun) -> None:

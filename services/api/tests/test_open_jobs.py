@@ -36,7 +36,7 @@ def ingested(world: ApiWorld) -> list[UrlsManifest]:
 
 def test_nothing_starts_before_the_first_batch(world: ApiWorld, acme: Api, job_id: str) -> None:
     assert ingested(world) == []
-    assert world.said() == []
+    assert world.announced() == []
     assert "counts" not in acme.get(f"/jobs/{job_id}")["run"]
 
 
@@ -49,7 +49,7 @@ def test_the_tasks_of_a_batch_are_seen_and_sent_at_once(world: ApiWorld, acme: A
     assert len({name for message in messages for name in message["data"]["task_ids"]}) == 100
     assert {message["data"]["params"]["timeout_s"] for message in messages} == {7.5}
     assert all(len({message["data"]["shard"]}) == 1 for message in messages)
-    assert world.said() == []
+    assert world.announced() == []
 
 
 def test_a_repeated_batch_adds_nothing(acme: Api, job_id: str) -> None:

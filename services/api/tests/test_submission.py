@@ -19,6 +19,7 @@ from prismline_api.app import build_app
 from prismline_contracts.base import now
 from prismline_contracts.commands import Queue
 from prismline_contracts.jobs import upload_item_key, upload_key
+from prismline_ledger import Tolerance
 
 pytestmark = pytest.mark.emulator
 
@@ -32,16 +33,30 @@ class TestShortList:
         assert job["run"]["counts"] == {"total": 130, "completed": 0, "failed": 0}
         assert acme.get(f"/tasks/{tasks[0]['task_id']}") == tasks[0]
 
-    def test_its_tasks_are_sent_and_its_run_is_announced(self, world: ApiWorld, acme: Api) -> None:
-        job = acme.post("/jobs", urls_job(60, max_concurrency=7, tolerated_failure_percent=12.5))
+    def test_slots_that_nothing_counts_are_refused(self, acme: Api) -> None:
+        detail = acme.post("/jobs", urls_job(2, max_concurrency=7), expect=422)["detail"]
+        assert "has no Valkey server" in detail
+        assert "Leave max_concurrency out" in detail
+        assert acme.walk("/jobs", limit=50) == []
+
+    def test_its_tasks_are_sent_and_its_run_is_announced(
+        self, aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PRISMLINE_VALKEY_URL", "valkey://slots.invalid:6379")
+        world = ApiWorld.create(aws_env["ENVIRONMENT"], monkeypatch)
+        acme = world.caller()
+        limits = {"tolerated_failure_percent": 12.5, "tolerated_failures": 0}
+        job = acme.post("/jobs", urls_job(60, max_concurrency=7, **limits))
+        assert acme.get(f"/jobs/{job['job_id']}") | limits == acme.get(f"/jobs/{job['job_id']}")
         messages = world.received("tasks")
         sent = [task for message in messages for task in message["data"]["task_ids"]]
         tasks = acme.walk(f"/runs/{job['run']['run_id']}/tasks", limit=100)
         assert sorted(sent) == sorted(task["task_id"].rpartition(".")[2] for task in tasks)
         assert {message["data"]["max_concurrency"] for message in messages} == {7}
-        (event,) = world.said()
+        (event,) = world.announced()
         assert event["type"] == "prismline.run.submitted.v1"
-        assert event["data"]["tolerated_failure_percent"] == 12.5
+        assert event["data"] | limits == event["data"]
+        assert Tolerance.of(world.deps.ledger.run(job["run"]["run_id"])) == Tolerance(percent=12.5, failures=0)
         run = world.deps.ledger.run(job["run"]["run_id"])
         assert run.latched_at is not None
         # The run shows all parameters in force; a message carries what was given, for workers of other releases.
@@ -274,7 +289,7 @@ class TestIdempotency:
         (run_id,) = {answer["run"]["run_id"] for answer in answers}
         assert len(acme.walk(f"/runs/{run_id}/tasks", limit=100)) == 30
         assert acme.get(f"/runs/{run_id}")["counts"] == {"total": 30, "completed": 0, "failed": 0}
-        assert len({event["id"] for event in world.said()}) == 1
+        assert len({event["id"] for event in world.announced()}) == 1
 
     def test_a_repeat_gets_the_same_answer(self, acme: Api) -> None:
         first = acme("POST", "/jobs", urls_job(webhook={"url": "https://example.org/hook"}), key="k")
@@ -350,4 +365,4 @@ class TestIdempotency:
         assert acme.get(f"/runs/{run.run_id}")["counts"] == {"total": 30, "completed": 0, "failed": 0}
         sent = {task for message in world.received("tasks") for task in message["data"]["task_ids"]}
         assert len(sent) == 30
-        assert {event["type"] for event in world.said()} == {"prismline.run.submitted.v1"}
+        assert {event["type"] for event in world.announced()} == {"prismline.run.submitted.v1"}

@@ -26,11 +26,11 @@ from prismline_dlq_consumer.decisions import (
     Facts,
     LetterPatience,
     Resource,
+    ResumeDecision,
     Step,
-    Wish,
     judge,
     judge_record,
-    judge_wish,
+    judge_resume,
     next_step,
 )
 from prismline_dlq_consumer.sending import Dispatch
@@ -155,7 +155,7 @@ class TestChunks:
 
     @pytest.mark.parametrize("reason", ["cancelled", "failed"])
     @pytest.mark.parametrize("body", [None, refit(), split()])
-    def test_a_message_of_a_stopped_run_is_settled(self, body: str | None, reason: str) -> None:
+    def test_a_message_of_a_stopped_run_is_deleted(self, body: str | None, reason: str) -> None:
         run = run_item(cancelled_at=timestamp(NOW), stop_reason=reason)
         assert decided(letter(body), item(), run, DOWN).action is Action.SETTLE
 
@@ -338,19 +338,21 @@ class TestRecovery:
         assert judge_record(letter(), Facts(item(), stopped)).action is Action.LEAVE
 
     @pytest.mark.parametrize(
-        ("run", "wish"),
+        ("run", "decision"),
         [
-            ({"cancelled_at": "2026-03-01T12:00:00Z", "ended_status": "cancelled"}, Wish.RESUME),
-            ({"cancelled_at": "2026-03-01T12:00:00Z"}, Wish.WAIT),
-            ({"cancelled_at": "2026-03-01T12:00:00Z", "ended_status": "failed"}, Wish.LEAVE),
-            ({"cancelled_at": "2026-03-01T13:00:00Z", "ended_status": "cancelled"}, Wish.LEAVE),
-            ({"uncancelled_at": "2026-03-01T12:30:00Z"}, Wish.DONE),
-            ({"uncancelled_at": "2026-03-01T11:00:00Z"}, Wish.LEAVE),
-            ({}, Wish.LEAVE),
+            ({"cancelled_at": "2026-03-01T12:00:00Z", "ended_status": "cancelled"}, ResumeDecision.RESUME),
+            ({"cancelled_at": "2026-03-01T12:00:00Z"}, ResumeDecision.WAIT),
+            ({"cancelled_at": "2026-03-01T12:00:00Z", "ended_status": "failed"}, ResumeDecision.LEAVE),
+            ({"cancelled_at": "2026-03-01T13:00:00Z", "ended_status": "cancelled"}, ResumeDecision.LEAVE),
+            ({"uncancelled_at": "2026-03-01T12:30:00Z"}, ResumeDecision.DONE),
+            ({"uncancelled_at": "2026-03-01T11:00:00Z"}, ResumeDecision.LEAVE),
+            ({}, ResumeDecision.LEAVE),
         ],
     )
-    def test_a_cancelled_run_goes_on_from_the_stop_that_the_person_saw(self, run: dict[str, str], wish: Wish) -> None:
-        assert judge_wish(run_item(**run), "2026-03-01T12:00:00Z") is wish
+    def test_a_cancelled_run_goes_on_from_the_stop_that_the_person_saw(
+        self, run: dict[str, str], decision: ResumeDecision
+    ) -> None:
+        assert judge_resume(run_item(**run), "2026-03-01T12:00:00Z") is decision
 
     def test_a_record_that_can_never_be_processed_is_not_sent(self) -> None:
         assert judge_record(letter("garbage"), Facts()).action is Action.ARCHIVE
@@ -416,7 +418,7 @@ def test_receipts_by_the_queue_that_gave_up_do_not_count() -> None:
     assert read_dead_letter(record, "chunks").receive_count == 1
 
 
-def test_a_record_of_the_archive_says_all_that_the_message_said() -> None:
+def test_a_record_of_the_archive_has_everything_of_the_message() -> None:
     attributes = {"waits_for": {"stringValue": "gpu"}, "error": {"stringValue": "no"}}
     body = chunk_message("r", "chunk-0000000", recovery="op", attempt=3)
     document = {"messageId": "m", "body": body, "source_queue": "chunks", "messageAttributes": attributes}

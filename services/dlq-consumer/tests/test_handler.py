@@ -25,7 +25,7 @@ def test_every_queue_of_the_system_has_its_dead_letters_consumed() -> None:
 
 
 @pytest.mark.emulator
-def test_a_batch_of_a_dead_letter_queue_is_healed_and_a_request_is_a_recovery(world: DlqConsumerWorld) -> None:
+def test_a_batch_of_a_dead_letter_queue_is_judged_and_a_request_is_a_recovery(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
     assert world.handle("chunks-dlq") == []

@@ -116,8 +116,8 @@ def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 1, "sent": 1, "recovered": 1})
     assert world.records() == {}
     assert world.depth("recoveries") == 0
-    (said,) = world.events("deadletters.recovered")
-    assert (said["data"]["n_sent"], said["data"]["n_recovered"]) == (1, 1)
+    (event,) = world.events("deadletters.recovered")
+    assert (event["data"]["n_sent"], event["data"]["n_recovered"]) == (1, 1)
     run = world.item("r")
     assert (run.chunks_completed, run.chunks_failed, run.drains) == (1, 0, 2)
 
@@ -134,7 +134,7 @@ def test_a_chunk_that_fails_again_is_kept_in_the_failed_records_with_the_new_err
     assert (record["error"], record["recovery"]) == ("failed again", "op-1")
 
 
-def test_a_message_of_a_recovery_that_is_a_dead_letter_again_is_healed_like_any_other(world: DlqConsumerWorld) -> None:
+def test_a_message_of_a_recovery_that_is_a_dead_letter_again_is_judged_like_any_other(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     begin(world)
@@ -596,11 +596,11 @@ def test_a_cancelled_run_continues_if_a_person_asks_for_it(world: DlqConsumerWor
     done = begin(world, only_run="c", retry=True, cancelled_at=stopped)
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2})
     assert world.item("c").goes_on_after_cancel
-    said = [event["data"]["operation_id"] for event in world.events("deadletters.recovered")]
-    assert sorted(said) == ["dry", "op-1"]
+    events = [event["data"]["operation_id"] for event in world.events("deadletters.recovered")]
+    assert sorted(events) == ["dry", "op-1"]
 
 
-def test_a_wish_waits_until_the_cancellation_is_announced(world: DlqConsumerWorld) -> None:
+def test_a_continuation_waits_until_the_cancellation_is_announced(world: DlqConsumerWorld) -> None:
     stopped = cancelled_run(world, over=False)
     ask(world, only_run="c", retry=True, cancelled_at=stopped)
     assert world.handle("recoveries", visibility=0) != []
@@ -610,7 +610,7 @@ def test_a_wish_waits_until_the_cancellation_is_announced(world: DlqConsumerWorl
     assert world.item("c").goes_on_after_cancel
 
 
-def test_a_wish_that_comes_again_does_not_take_back_a_later_cancellation(world: DlqConsumerWorld) -> None:
+def test_a_repeated_continuation_does_not_undo_a_later_cancellation(world: DlqConsumerWorld) -> None:
     stopped = cancelled_run(world)
     begin(world, only_run="c", retry=True, cancelled_at=stopped)
     world.ledger.stop_run("c", "cancelled", uncancelled_at=world.item("c").uncancelled_at)
@@ -633,7 +633,7 @@ def die_before_the_commit(world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Operations, "claim", _claim_at_once(Operations.claim))
 
 
-def test_a_wish_whose_recovery_dies_after_the_run_was_resumed_is_counted_once(
+def test_a_continuation_whose_recovery_dies_after_the_run_was_resumed_is_counted_once(
     world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = cancelled_run(world)

@@ -17,19 +17,19 @@ from prismline_contracts.commands import ChunkProcess, Queue
 from prismline_contracts.delivery import LIMITS as QUEUE_LIMITS
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_dlq_consumer.sweep_decisions import (
-    Census,
+    AnnounceEnd,
+    ChunkTotals,
     GiveUp,
-    Held,
+    MessageLocation,
     Progress,
     Resend,
     ResendRefit,
-    RunNews,
-    SayEnd,
+    RunAnnouncement,
     SweepLimits,
+    counters_unchanged,
     drift,
-    news_of,
+    due_announcement,
     refit_command,
-    settled,
     split_command,
     sweep_chunk,
     sweep_split,
@@ -85,8 +85,10 @@ def unfitted(**fields: Any) -> ChunkItem:
     return chunk_item("COMPLETED", **{"completed_at": at(0), "output_key": "out/0", "n_timed_out": 3} | fields)
 
 
-def decide(chunk: ChunkItem, now: datetime, *, run: RunItem | None = None, held: Held = Held.NOWHERE) -> object:
-    return sweep_chunk(chunk, run or run_item(), now, PATIENCE, LIMITS, lambda _: held)
+def decide(
+    chunk: ChunkItem, now: datetime, *, run: RunItem | None = None, location: MessageLocation = MessageLocation.NOWHERE
+) -> object:
+    return sweep_chunk(chunk, run or run_item(), now, PATIENCE, LIMITS, lambda _: location)
 
 
 class TestDeadWorkers:
@@ -128,26 +130,28 @@ class TestDeadWorkers:
 
 class TestLostMessages:
     @pytest.mark.parametrize(
-        ("held", "seconds"),
-        [(Held.NOWHERE, 300), (Held.DEAD_LETTERS, HOUR), (Held.QUEUE, DAY)],
+        ("location", "seconds"),
+        [(MessageLocation.NOWHERE, 300), (MessageLocation.DEAD_LETTERS, HOUR), (MessageLocation.QUEUE, DAY)],
     )
-    def test_how_long_silence_may_last_depends_on_where_messages_are(self, held: Held, seconds: float) -> None:
-        assert decide(chunk_item(), after(seconds), held=held) is None
-        assert isinstance(decide(chunk_item(), after(seconds + 1), held=held), Resend)
+    def test_how_long_silence_may_last_depends_on_where_messages_are(
+        self, location: MessageLocation, seconds: float
+    ) -> None:
+        assert decide(chunk_item(), after(seconds), location=location) is None
+        assert isinstance(decide(chunk_item(), after(seconds + 1), location=location), Resend)
 
     @pytest.mark.parametrize(("resends", "days"), [(0, 1), (1, 2), (2, 4), (3, 7), (4, 7), (10_000, 7)])
     def test_a_backlog_is_given_more_time_with_every_resend_up_to_a_week(self, resends: int, days: int) -> None:
         chunk = chunk_item(resends=resends, sent_at=at(0))
-        assert decide(chunk, after(days * DAY), held=Held.QUEUE) is None
-        assert isinstance(decide(chunk, after(days * DAY + 1), held=Held.QUEUE), Resend)
+        assert decide(chunk, after(days * DAY), location=MessageLocation.QUEUE) is None
+        assert isinstance(decide(chunk, after(days * DAY + 1), location=MessageLocation.QUEUE), Resend)
 
     def test_a_message_is_found_missing_before_a_queue_would_have_expired_its_copy(self) -> None:
         assert LIMITS.longest_seconds < QUEUE_LIMITS[Queue.CHUNKS].retention_seconds
         assert LIMITS.longest_seconds < QUEUE_LIMITS[Queue.REFITS].retention_seconds
 
-    @pytest.mark.parametrize("heard", ["sent_at", "started_at", "attempt_ended_at", "deferred_at"])
-    def test_silence_begins_when_the_chunk_was_last_heard_of(self, heard: str) -> None:
-        chunk = chunk_item(**{heard: at(1000)})
+    @pytest.mark.parametrize("sign", ["sent_at", "started_at", "attempt_ended_at", "deferred_at"])
+    def test_silence_begins_with_the_last_write_about_the_chunk(self, sign: str) -> None:
+        chunk = chunk_item(**{sign: at(1000)})
         assert decide(chunk, after(1300)) is None
         assert isinstance(decide(chunk, after(1301)), Resend)
 
@@ -155,10 +159,10 @@ class TestLostMessages:
         chunk = chunk_item(attempts=50, resends=50, first_started_at=at(0), started_at=at(0), attempt_ended_at=at(0))
         assert isinstance(decide(chunk, after(365 * DAY)), Resend)
 
-    @pytest.mark.parametrize("held", [Held.QUEUE, Held.DEAD_LETTERS])
-    def test_a_chunk_whose_attempts_ended_waits_in_a_backlog_and_does_not_fail(self, held: Held) -> None:
+    @pytest.mark.parametrize("location", [MessageLocation.QUEUE, MessageLocation.DEAD_LETTERS])
+    def test_a_chunk_whose_attempts_ended_waits_in_a_backlog_and_does_not_fail(self, location: MessageLocation) -> None:
         chunk = chunk_item(attempts=5, first_started_at=at(0), started_at=at(0), attempt_ended_at=at(1))
-        assert decide(chunk, after(HOUR), held=held) is None
+        assert decide(chunk, after(HOUR), location=location) is None
 
     def test_a_chunk_of_a_run_that_is_still_being_split_waits(self) -> None:
         assert decide(chunk_item(), after(365 * DAY), run=run_item(latched_at=None)) is None
@@ -172,7 +176,7 @@ class TestLostMessages:
         assert decide(chunk_item(status), after(365 * DAY)) is None
 
     def test_queues_are_not_asked_where_their_answer_makes_no_difference(self) -> None:
-        def asked(_: Queue) -> Held:
+        def asked(_: Queue) -> MessageLocation:
             raise AssertionError("nobody has to ask")
 
         for chunk, now, expected in [
@@ -185,16 +189,18 @@ class TestLostMessages:
 
     @given(
         st.lists(
-            st.tuples(st.floats(0, 10 * DAY), st.sampled_from(Held), st.sampled_from(["lost", "died", "gave back"])),
+            st.tuples(
+                st.floats(0, 10 * DAY), st.sampled_from(MessageLocation), st.sampled_from(["lost", "died", "gave back"])
+            ),
             max_size=40,
         )
     )
     def test_whatever_happens_a_chunk_is_sent_once_and_then_given_time(
-        self, story: list[tuple[float, Held, str]]
+        self, story: list[tuple[float, MessageLocation, str]]
     ) -> None:
         """Each step: something happens to the chunk, time passes, and a sweep comes by."""
         chunk, now = chunk_item(), START
-        for seconds, held, fate in story:
+        for seconds, location, fate in story:
             if fate != "lost":
                 moment = timestamp(now)
                 fields = {"started_at": moment, "first_started_at": chunk.first_started_at or moment}
@@ -202,7 +208,7 @@ class TestLostMessages:
             if fate == "gave back":
                 chunk = chunk.model_copy(update={"status": "PENDING", "attempt_ended_at": timestamp(now)})
             now += timedelta(seconds=seconds)
-            decision = decide(chunk, now, held=held)
+            decision = decide(chunk, now, location=location)
             if isinstance(decision, GiveUp):
                 assert chunk.status == "IN_PROGRESS", "a worker had it and died"
                 assert chunk.attempts >= PATIENCE.max_attempts
@@ -222,18 +228,20 @@ class TestEndsThatWereNotSaid:
             chunk_item("COMPLETED", unsaid=True, output_key="o", n_timed_out=1, completed_at=at(0)),
         ],
     )
-    def test_an_end_that_was_not_said_is_said_whatever_the_run_does(self, chunk: ChunkItem, run: RunItem) -> None:
-        assert decide(chunk, START, run=run) == SayEnd()
+    def test_an_end_that_was_not_announced_is_announced_whatever_the_run_does(
+        self, chunk: ChunkItem, run: RunItem
+    ) -> None:
+        assert decide(chunk, START, run=run) == AnnounceEnd()
 
 
 class TestSlowLane:
     @pytest.mark.parametrize(
-        ("held", "seconds"),
-        [(Held.NOWHERE, 300), (Held.DEAD_LETTERS, HOUR), (Held.QUEUE, DAY)],
+        ("location", "seconds"),
+        [(MessageLocation.NOWHERE, 300), (MessageLocation.DEAD_LETTERS, HOUR), (MessageLocation.QUEUE, DAY)],
     )
-    def test_rows_that_nobody_refits_are_sent_again(self, held: Held, seconds: float) -> None:
-        assert decide(unfitted(), after(seconds), held=held) is None
-        assert isinstance(decide(unfitted(), after(seconds + 1), held=held), ResendRefit)
+    def test_rows_that_nobody_refits_are_sent_again(self, location: MessageLocation, seconds: float) -> None:
+        assert decide(unfitted(), after(seconds), location=location) is None
+        assert isinstance(decide(unfitted(), after(seconds + 1), location=location), ResendRefit)
 
     def test_a_resend_restarts_the_silence(self) -> None:
         assert decide(unfitted(refit_sent_at=at(1000)), after(1300)) is None
@@ -242,7 +250,7 @@ class TestSlowLane:
     def test_a_backlog_is_given_more_time_with_every_resend_up_to_a_week(self) -> None:
         chunk, sent = unfitted(), [0]
         for hour in range(1, 30 * 24):
-            if decide(chunk, after(hour * HOUR + 1), held=Held.QUEUE):
+            if decide(chunk, after(hour * HOUR + 1), location=MessageLocation.QUEUE):
                 chunk = chunk.model_copy(update={"refit_sent_at": at(hour * HOUR + 1)})
                 sent.append(hour)
         waits = [later - earlier for earlier, later in pairwise(sent)]
@@ -282,47 +290,49 @@ class TestResumedRuns:
 
     def test_a_skipped_chunk_is_sent_after_the_shortest_wait_though_the_queue_has_a_backlog(self) -> None:
         run = run_item(resumed_at=at(HOUR))
-        assert decide(chunk_item(), after(HOUR + 300), run=run, held=Held.QUEUE) is None
-        assert isinstance(decide(chunk_item(), after(HOUR + 301), run=run, held=Held.QUEUE), Resend)
+        assert decide(chunk_item(), after(HOUR + 300), run=run, location=MessageLocation.QUEUE) is None
+        assert isinstance(decide(chunk_item(), after(HOUR + 301), run=run, location=MessageLocation.QUEUE), Resend)
 
     def test_a_chunk_that_was_sent_or_tried_since_waits_like_any_other(self) -> None:
         run = run_item(resumed_at=at(HOUR))
         for since in ({"sent_at": at(HOUR)}, {"attempt_ended_at": at(HOUR + 1)}, {"deferred_at": at(HOUR + 1)}):
-            assert decide(chunk_item(**since), after(2 * HOUR), run=run, held=Held.QUEUE) is None
+            assert decide(chunk_item(**since), after(2 * HOUR), run=run, location=MessageLocation.QUEUE) is None
 
     def test_skipped_tasks_are_sent_after_the_shortest_wait_though_the_queue_has_a_backlog(self) -> None:
         run = run_item(unit="task", resumed_at=at(HOUR), progress_at=at(10), progress_ended=3)
-        assert sweep_tasks(run, 5, after(HOUR + 300), LIMITS, tasks=lambda: Held.QUEUE) == Progress()
-        due = sweep_tasks(run, 5, after(HOUR + 301), LIMITS, tasks=lambda: Held.QUEUE)
+        assert sweep_tasks(run, 5, after(HOUR + 300), LIMITS, tasks=lambda: MessageLocation.QUEUE) == Progress()
+        due = sweep_tasks(run, 5, after(HOUR + 301), LIMITS, tasks=lambda: MessageLocation.QUEUE)
         assert (due.record, due.resend is not None) == (5, True)
         sent = run.model_copy(update={"progress_at": at(HOUR + 301), "progress_ended": 5, "task_resends": 1})
-        assert sweep_tasks(sent, 5, after(3 * HOUR), LIMITS, tasks=lambda: Held.QUEUE) == Progress()
+        assert sweep_tasks(sent, 5, after(3 * HOUR), LIMITS, tasks=lambda: MessageLocation.QUEUE) == Progress()
 
 
 class TestNews:
     def test_a_run_that_goes_on_is_looked_at_every_quarter_of_an_hour(self) -> None:
-        assert news_of(run_item(), after(900), LIMITS) is None
-        assert news_of(run_item(), after(901), LIMITS) is RunNews.CHECK
-        assert news_of(run_item(checked_at=at(901)), after(1801), LIMITS) is None
-        assert news_of(run_item(checked_at=at(901)), after(1802), LIMITS) is RunNews.CHECK
+        assert due_announcement(run_item(), after(900), LIMITS) is None
+        assert due_announcement(run_item(), after(901), LIMITS) is RunAnnouncement.CHECK
+        assert due_announcement(run_item(checked_at=at(901)), after(1801), LIMITS) is None
+        assert due_announcement(run_item(checked_at=at(901)), after(1802), LIMITS) is RunAnnouncement.CHECK
 
-    def test_a_drained_run_is_announced_until_its_end_was_heard(self) -> None:
+    def test_a_drained_run_is_announced_until_its_end_is_recorded(self) -> None:
         drained = run_item(drained_at=at(0), checked_at=at(0))
-        assert news_of(drained, START, LIMITS) is RunNews.DRAINED
-        assert news_of(drained, after(365 * DAY), LIMITS) is RunNews.DRAINED
-        assert news_of(drained.model_copy(update={"ended_at": at(1)}), after(365 * DAY), LIMITS) is None
+        assert due_announcement(drained, START, LIMITS) is RunAnnouncement.DRAINED
+        assert due_announcement(drained, after(365 * DAY), LIMITS) is RunAnnouncement.DRAINED
+        assert due_announcement(drained.model_copy(update={"ended_at": at(1)}), after(365 * DAY), LIMITS) is None
 
-    def test_a_stopped_run_is_looked_at_until_its_end_was_heard(self) -> None:
+    def test_a_stopped_run_is_looked_at_until_its_end_is_recorded(self) -> None:
         stopped = STOPPED.model_copy(update={"checked_at": at(0)})
-        assert news_of(stopped, START, LIMITS) is RunNews.CHECK
-        assert news_of(stopped.model_copy(update={"ended_at": at(1)}), after(365 * DAY), LIMITS) is None
+        assert due_announcement(stopped, START, LIMITS) is RunAnnouncement.CHECK
+        assert due_announcement(stopped.model_copy(update={"ended_at": at(1)}), after(365 * DAY), LIMITS) is None
 
     def test_a_stopped_run_that_drained_is_announced(self) -> None:
-        assert news_of(STOPPED.model_copy(update={"drained_at": at(1)}), START, LIMITS) is RunNews.DRAINED
+        assert (
+            due_announcement(STOPPED.model_copy(update={"drained_at": at(1)}), START, LIMITS) is RunAnnouncement.DRAINED
+        )
 
 
-def census(chunks: Iterable[ChunkItem]) -> Census:
-    counted = Census()
+def totals_of(chunks: Iterable[ChunkItem]) -> ChunkTotals:
+    counted = ChunkTotals()
     for chunk in chunks:
         counted.add(chunk)
     return counted
@@ -344,25 +354,25 @@ class TestCounters:
 
     def test_counters_that_agree_with_the_items_are_right(self) -> None:
         run = run_item(**self.RIGHT, chunks_total=5)
-        assert drift(run, census(self.CHUNKS)) == {}
-        assert not total_is_wrong(run, census(self.CHUNKS))
+        assert drift(run, totals_of(self.CHUNKS)) == {}
+        assert not total_is_wrong(run, totals_of(self.CHUNKS))
 
     @pytest.mark.parametrize("counter", sorted(RIGHT))
     def test_each_counter_that_disagrees_is_named_with_what_it_should_be(self, counter: str) -> None:
         run = run_item(**{**self.RIGHT, counter: 9})
-        assert drift(run, census(self.CHUNKS)) == {counter: self.RIGHT[counter]}
+        assert drift(run, totals_of(self.CHUNKS)) == {counter: self.RIGHT[counter]}
 
     def test_a_total_is_compared_once_there_is_one(self) -> None:
-        assert total_is_wrong(run_item(chunks_total=4), census(self.CHUNKS))
-        assert not total_is_wrong(run_item(chunks_total=None, latched_at=None), census(self.CHUNKS))
+        assert total_is_wrong(run_item(chunks_total=4), totals_of(self.CHUNKS))
+        assert not total_is_wrong(run_item(chunks_total=None, latched_at=None), totals_of(self.CHUNKS))
 
     @pytest.mark.parametrize(
         "number", ["chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed", "chunks_total"]
     )
     def test_a_run_whose_numbers_move_is_not_compared(self, number: str) -> None:
         run = run_item(**self.RIGHT)
-        assert settled(run, run.model_copy(update={"checked_at": at(7)}))
-        assert not settled(run, run.model_copy(update={number: 7}))
+        assert counters_unchanged(run, run.model_copy(update={"checked_at": at(7)}))
+        assert not counters_unchanged(run, run.model_copy(update={number: 7}))
 
     @pytest.mark.parametrize(
         "changed",
@@ -377,11 +387,11 @@ class TestCounters:
     )
     def test_items_that_changed_in_between_do_not_confirm_a_count(self, changed: ChunkItem) -> None:
         by_id = {chunk.SK: chunk for chunk in self.CHUNKS}
-        assert not census((by_id | {changed.SK: changed}).values()).confirms(census(self.CHUNKS))
+        assert not totals_of((by_id | {changed.SK: changed}).values()).confirms(totals_of(self.CHUNKS))
 
     def test_attempts_do_not_keep_a_count_from_being_confirmed(self) -> None:
         later = [chunk.model_copy(update={"attempts": 9, "sent_at": at(9)}) for chunk in self.CHUNKS]
-        assert census(later).confirms(census(self.CHUNKS))
+        assert totals_of(later).confirms(totals_of(self.CHUNKS))
 
 
 class TestMessages:

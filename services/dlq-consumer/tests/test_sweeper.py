@@ -1,4 +1,4 @@
-"""Sweeps over a ledger, queues and a bus of the emulator. They send lost messages and repeat ends until heard."""
+"""Sweeps over a ledger, queues and a bus of the emulator. They send lost messages and repeat announcements."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class SweeperWorld:
         """The status service records the run's end."""
         assert self.ledger.record_end(self.ledger.run(run_id), status)
 
-    def sweep(self, minutes: float = 0.0) -> sweeper.Tally:
+    def sweep(self, minutes: float = 0.0) -> sweeper.SweepCounts:
         """Sweep after `minutes` more minutes."""
         self.minutes += minutes
         return sweep(self.deps, now=self.now())
@@ -162,7 +162,7 @@ class SweeperWorld:
         """Take all messages out of a queue."""
         return drained(self.clients["sqs"], self.url(queue))
 
-    def said(self, kind: str = "") -> list[Envelope]:
+    def announced(self, kind: str = "") -> list[Envelope]:
         """Events published since the last call whose types contain `kind`."""
         events = [Envelope.model_validate(event) for event in self.take("observer")]
         return [event for event in events if kind in event.type]
@@ -221,25 +221,25 @@ class TestDeadWorkers:
     def test_an_exhausted_chunk_fails_and_its_run_is_announced(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.exhaust("r", only)
-        tally = world.sweep()
-        assert (tally.chunks_given_up, tally.chunks_resent, tally.drains_said) == (1, 0, 1)
+        counts = world.sweep()
+        assert (counts.chunks_given_up, counts.chunks_resent, counts.drains_announced) == (1, 0, 1)
         chunk, run = world.ledger.chunk("r", only), world.ledger.run("r")
         assert chunk.state is ChunkStatus.FAILED
         assert chunk.error == "The kernel died. Given up after 5 attempts."
         assert (run.chunks_failed, run.drained_at is not None) == (1, True)
-        failed, drained = sorted(world.said(), key=lambda event: event.type)
+        failed, drained = sorted(world.announced(), key=lambda event: event.type)
         assert (failed.type, failed.data["error"]) == ("prismline.chunk.failed.v1", chunk.error)
         assert (drained.type, drained.data["jobs_failed"]) == ("prismline.run.drained.v1", 1)
         assert world.take("chunks") == []
         world.sweep()
-        assert world.said("chunk.failed") == [], "what was said is not said again"
+        assert world.announced("chunk.failed") == [], "what was announced is not announced again"
 
     def test_a_chunk_that_used_up_its_attempts_in_minutes_is_tried_on(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         for _ in range(5):
             world.start("r", only)
-        tally = world.sweep(21)
-        assert (tally.chunks_given_up, tally.chunks_resent) == (0, 1)
+        counts = world.sweep(21)
+        assert (counts.chunks_given_up, counts.chunks_resent) == (0, 1)
 
     def test_attempts_that_ended_with_errors_do_not_fail_a_chunk_that_waits_in_a_backlog(
         self, world: SweeperWorld
@@ -276,7 +276,7 @@ class TestDeadWorkers:
         monkeypatch.setattr(world.ledger, "chunks", chunks)
         assert world.sweep().chunks_given_up == 0
         assert world.ledger.chunk("r", only).state is not ChunkStatus.FAILED
-        assert world.said("chunk.failed") == []
+        assert world.announced("chunk.failed") == []
 
 
 class TestLostMessages:
@@ -387,18 +387,18 @@ class TestSlowLane:
 
 
 class TestEndings:
-    def test_a_drained_run_is_announced_with_the_same_id_until_its_end_was_heard(self, world: SweeperWorld) -> None:
+    def test_a_drained_run_is_announced_with_the_same_id_until_its_end_is_recorded(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.complete("r", only)
         for _ in range(3):
-            assert world.sweep().drains_said == 1
-        said = world.said()
-        assert [event.type for event in said] == ["prismline.run.drained.v1"] * 3
-        assert len({event.id for event in said}) == 1
-        assert (said[0].data["jobs_completed"], said[0].data["drains"]) == (1, 1)
+            assert world.sweep().drains_announced == 1
+        events = world.announced()
+        assert [event.type for event in events] == ["prismline.run.drained.v1"] * 3
+        assert len({event.id for event in events}) == 1
+        assert (events[0].data["jobs_completed"], events[0].data["drains"]) == (1, 1)
         world.hear("r")
         assert world.sweep().runs_swept == 1
-        assert world.said() == []
+        assert world.announced() == []
         assert world.sweep().runs_swept == 0
 
     def test_a_run_that_nobody_drained_is_drained_and_announced(self, world: SweeperWorld) -> None:
@@ -406,23 +406,23 @@ class TestEndings:
         world.complete("r", only)
         latched = Change({"latched_at": timestamp()})  # a splitter that died between latch and drain
         world.table.update({"PK": "r", "SK": RUN_SK}, latched)
-        assert world.sweep().drains_said == 1
-        assert [event.data["jobs_completed"] for event in world.said("drained")] == [1]
+        assert world.sweep().drains_announced == 1
+        assert [event.data["jobs_completed"] for event in world.announced("drained")] == [1]
 
-    def test_a_late_success_is_announced_until_it_was_heard_too(self, world: SweeperWorld) -> None:
+    def test_a_late_success_is_announced_until_its_end_is_recorded_too(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.fail("r", only)
         world.hear("r", "failed")
         world.sweep()
         assert not world.is_open("r")
         world.complete("r", only)
-        world.said()
+        world.announced()
         for _ in range(2):
             world.sweep()
-        assert [event.data["jobs_completed"] for event in world.said("drained")] == [1, 1]
+        assert [event.data["jobs_completed"] for event in world.announced("drained")] == [1, 1]
         world.hear("r")
         world.sweep()
-        assert world.said() == []
+        assert world.announced() == []
         assert not world.is_open("r")
 
     def test_a_reopened_run_is_announced_with_another_id(self, world: SweeperWorld) -> None:
@@ -433,12 +433,12 @@ class TestEndings:
         assert world.ledger.reopen_chunk(world.ledger.chunk("r", only), "op")
         world.complete("r", only)
         world.sweep()
-        first, second = world.said("drained")
+        first, second = world.announced("drained")
         assert first.id != second.id
         assert second.data["drains"] == 2
 
     @pytest.mark.parametrize("reason", ["cancelled", "failed"])
-    def test_a_stopped_run_is_looked_at_until_its_end_was_heard_and_its_chunks_are_left_alone(
+    def test_a_stopped_run_is_looked_at_until_its_end_is_recorded_and_its_chunks_are_left_alone(
         self, world: SweeperWorld, reason: Any
     ) -> None:
         begun, _, timed_out = world.split("r", 3)
@@ -446,9 +446,9 @@ class TestEndings:
         world.complete("r", timed_out, n_timed_out=2)
         world.ledger.stop_run("r", reason)
         for _ in range(3):
-            tally = world.sweep(HOUR)
-            assert (tally.checks_requested, tally.repairs) == (1, 0)
-        assert [event.type for event in world.said()] == ["prismline.run.check.requested.v1"] * 3
+            counts = world.sweep(HOUR)
+            assert (counts.checks_requested, counts.repairs) == (1, 0)
+        assert [event.type for event in world.announced()] == ["prismline.run.check.requested.v1"] * 3
         world.hear("r", reason)
         assert world.sweep().checks_requested == 0
         assert not world.is_open("r"), "the slow lane skips a stopped run"
@@ -464,13 +464,13 @@ class TestEndings:
         world.sweep()
         assert not world.is_open("r")
         world.complete("r", only)
-        assert world.sweep().drains_said == 1
+        assert world.sweep().drains_announced == 1
 
     def test_a_run_that_goes_on_is_looked_at_every_quarter_of_an_hour(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.put("chunks")
         assert [world.sweep(4).checks_requested for _ in range(9)] == [0, 0, 0, 1, 0, 0, 0, 1, 0]
-        assert len(world.said("run.check.requested")) == 2
+        assert len(world.announced("run.check.requested")) == 2
         world.complete("r", only)
         world.hear("r")
         assert world.sweep(HOUR).checks_requested == 0
@@ -546,8 +546,8 @@ class TestCounters:
         world.table.update({"PK": "r", "SK": RUN_SK}, Change({"jobs_completed": 0}))
         world.complete("r", second)
         assert world.ledger.run("r").drained_at is None
-        tally = world.sweep()
-        assert (tally.ledger_drift, tally.drains_said) == (1, 1)
+        counts = world.sweep()
+        assert (counts.ledger_drift, counts.drains_announced) == (1, 1)
         assert world.ledger.run("r").chunks_completed == 2
 
     def test_counters_of_shards_are_corrected_and_the_run_drains_in_the_same_sweep(self, world: SweeperWorld) -> None:
@@ -558,8 +558,8 @@ class TestCounters:
         world.table.update(shard, Change({"completed": 1}))
         world.fail("r", last)
         assert world.ledger.run("r").drained_at is None
-        tally = world.sweep()
-        assert (tally.ledger_drift, tally.drains_said) == (1, 1)
+        counts = world.sweep()
+        assert (counts.ledger_drift, counts.drains_announced) == (1, 1)
         run = world.ledger.run("r")
         assert (run.chunks_completed, run.chunks_failed) == (4, 1)
         assert [(item.completed, item.failed) for item in world.ledger.shards(run)] == [(2, 1), (2, 0)]
@@ -648,14 +648,14 @@ class TestTogetherAndApart:
             world.split(f"never-latched-{n}", 1, latch=False)
         world.minutes = HOUR
         with ThreadPoolExecutor(4) as pool:
-            tallies = list(pool.map(lambda _: sweep(world.deps, now=world.now()), range(4)))
+            all_counts = list(pool.map(lambda _: sweep(world.deps, now=world.now()), range(4)))
         sent = Counter((message["runid"], message["data"]["chunk_id"]) for message in world.take("chunks"))
         assert len(sent) == 24
         assert set(sent.values()) == {1}
         assert Counter(message["runid"] for message in world.take("split")) == {
             f"never-latched-{n}": 1 for n in range(6)
         }
-        assert sum(tally.runs_swept for tally in tallies) >= 12
+        assert sum(counts.runs_swept for counts in all_counts) >= 12
 
     def test_a_sweep_may_die_before_any_of_its_writes_and_the_next_one_does_the_rest(self, world: SweeperWorld) -> None:
         for n in count():
@@ -684,18 +684,18 @@ class TestTogetherAndApart:
         assert [world.sweep(21 if first else 0).chunks_resent for first in (1, 0, 0, 0)] == [3, 3, 2, 0]
         assert len(set(chunk_ids(world.take("chunks")))) == 8
 
-    def test_a_run_is_not_closed_before_all_that_was_not_said_of_it_is(
+    def test_a_run_is_not_closed_before_all_its_announcements_are_made(
         self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sweeper, "REPAIRS_PER_SWEEP", 1)
         for chunk_id in world.split("r", 3):
-            world.ledger.give_up_chunk(world.ledger.chunk("r", chunk_id), "e", unsaid=True)
+            world.ledger.give_up_chunk(world.ledger.chunk("r", chunk_id), "e", announcement_pending=True)
         world.hear("r", "failed")
-        for said in (1, 1, 1):
+        for announced in (1, 1, 1):
             assert world.is_open("r")
-            assert world.sweep().ends_said == said
+            assert world.sweep().chunk_ends_announced == announced
         assert not world.is_open("r")
-        assert len({event.data["chunk_id"] for event in world.said("chunk.failed")}) == 3
+        assert len({event.data["chunk_id"] for event in world.announced("chunk.failed")}) == 3
 
     @pytest.mark.parametrize("bound", ["RUNS_PER_SWEEP", "CHUNKS_PER_SWEEP"])
     def test_runs_beyond_the_limit_of_a_sweep_are_the_first_of_the_next_sweep(
@@ -771,25 +771,25 @@ class Story:
         world.complete(self.mixed, self.unfitted, n_timed_out=1)
         world.start(self.mixed, self.dead)
         world.exhaust(self.mixed, self.exhausted)
-        world.said()
+        world.announced()
 
     def check(self) -> None:
         world = self.world
         chunk = world.ledger.chunk(self.mixed, self.exhausted)
-        assert (chunk.state, chunk.unsaid) == (ChunkStatus.FAILED, False)
+        assert (chunk.state, chunk.announcement_pending) == (ChunkStatus.FAILED, False)
         dead, lost = (world.ledger.chunk(self.mixed, name) for name in (self.dead, self.lost))
         assert (dead.state, dead.resends) == (ChunkStatus.PENDING, 1)
         assert lost.resends <= 1, "a message that was sent but not recorded is in its queue"
         run = world.ledger.run(self.mixed)
         assert (run.chunks_completed, run.chunks_failed, run.drained_at) == (1, 1, None)
-        said = {(event.type.split(".", 1)[1], event.runid, event.data.get("chunk_id")) for event in world.said()}
-        assert said >= {
+        events = {(event.type.split(".", 1)[1], event.runid, event.data.get("chunk_id")) for event in world.announced()}
+        assert events >= {
             ("chunk.failed.v1", self.mixed, self.exhausted),
             ("run.check.requested.v1", self.mixed, None),
             ("run.check.requested.v1", self.unsplit, None),
             ("run.drained.v1", self.ended, None),
         }
-        assert {kind for kind, _, chunk_id in said if chunk_id} == {"chunk.failed.v1"}
+        assert {kind for kind, _, chunk_id in events if chunk_id} == {"chunk.failed.v1"}
         sent = Counter(message["data"]["chunk_id"] for message in world.take("chunks"))
         assert set(sent) == {self.dead, self.lost}
         assert max(sent.values()) <= 2

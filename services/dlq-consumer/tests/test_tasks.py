@@ -16,10 +16,11 @@ from prismline_contracts.commands import RUN_QUEUE_TAG, TasksProcess, run_queue_
 from prismline_contracts.deadletters import DeadLetterRecord, DeadlettersRecover, RecoveryOperationItem
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.items import RunItem
-from prismline_contracts.tasks import TaskItem, TaskResult, shard_of
-from prismline_dlq_consumer import healing, recovery
-from prismline_dlq_consumer.sweeper import Tally, sweep
-from prismline_ledger import GivenBackTask, NewRun, TaskEnding
+from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus, shard_of
+from prismline_dlq_consumer import dead_letter_handling
+from prismline_dlq_consumer.recovery import failed_tasks
+from prismline_dlq_consumer.sweeper import SweepCounts, sweep
+from prismline_ledger import GivenBackTask, NewRun, TaskEnding, Tolerance
 from prismline_ledger.testing import ingest_run
 
 pytestmark = pytest.mark.emulator
@@ -126,8 +127,8 @@ def test_the_tasks_of_a_dead_letter_are_archived_and_sent_one_by_one(world: DlqC
     (record,) = world.records().values()
     assert record["run_id"] == "r"
     assert statuses(world, run) == ["PENDING", "COMPLETED", "PENDING", "PENDING"]
-    (said,) = world.events("deadletter.archived")
-    assert said["data"]["decision"] == "divide"
+    (event,) = world.events("deadletter.archived")
+    assert event["data"]["decision"] == "divide"
 
 
 def test_the_tasks_of_a_large_run_go_back_to_its_own_queue(world: DlqConsumerWorld) -> None:
@@ -149,15 +150,15 @@ def test_a_task_that_kills_its_workers_fails_alone(world: DlqConsumerWorld) -> N
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_the_last_tasks_of_a_run_fail_and_the_run_is_said_to_have_drained(world: DlqConsumerWorld, shards: int) -> None:
+def test_the_last_tasks_of_a_run_fail_and_its_drain_is_announced(world: DlqConsumerWorld, shards: int) -> None:
     run = task_run(world, shards=shards)
     end(world, run, 0, 1, 2)
     attempt(world, run, 3, times=5, ago=86_400.0, dead=True)
     world.send("tasks-dlq", message(run, tasks(world, run)[3:]))
     assert world.handle("tasks-dlq") == []
     assert statuses(world, run) == ["COMPLETED"] * 3 + ["FAILED"]
-    (said,) = world.events("run.drained")
-    assert (said["data"]["jobs_completed"], said["data"]["jobs_failed"]) == (3, 1)
+    (event,) = world.events("run.drained")
+    assert (event["data"]["jobs_completed"], event["data"]["jobs_failed"]) == (3, 1)
     assert sent(world) == []
 
 
@@ -176,14 +177,14 @@ def test_a_task_is_not_given_up_while_its_last_attempt_may_be_under_way(world: D
 def test_a_message_is_judged_again_if_a_worker_begins_one_of_its_tasks_while_they_are_given_up(
     world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, give_up = task_run(world, 2), healing.give_up_tasks
+    run, give_up = task_run(world, 2), dead_letter_handling.give_up_tasks
     attempt(world, run, 0, 1, times=5, ago=86_400.0, dead=False)
 
     def begin_first(*arguments: Any) -> None:
         attempt(world, run, 0, dead=True)
         give_up(*arguments)
 
-    monkeypatch.setattr(healing, "give_up_tasks", begin_first)
+    monkeypatch.setattr(dead_letter_handling, "give_up_tasks", begin_first)
     world.send("tasks-dlq", message(run, tasks(world, run)))
     assert len(world.handle("tasks-dlq") or ()) == 1, "the message is left"
     assert statuses(world, run) == ["IN_PROGRESS", "FAILED"]
@@ -208,7 +209,7 @@ def test_an_error_from_before_a_recovery_does_not_fail_its_tasks(world: DlqConsu
     assert statuses(world, run) == ["PENDING"]
 
 
-def test_a_message_whose_tasks_have_ended_is_settled_and_the_drain_is_said_again(world: DlqConsumerWorld) -> None:
+def test_a_message_whose_tasks_have_ended_is_deleted_and_the_drain_is_announced_again(world: DlqConsumerWorld) -> None:
     run = task_run(world)
     end(world, run, 0, 1, 2, 3)
     for _ in range(2):
@@ -236,7 +237,7 @@ def test_nothing_is_sent_for_a_run_that_was_stopped_or_does_not_exist(world: Dlq
 def test_a_retry_of_a_run_sends_its_failed_tasks_and_no_others(
     world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:
-    monkeypatch.setattr(recovery, "RETRY_TASKS", 3)
+    monkeypatch.setattr(failed_tasks, "RETRY_TASKS", 3)
     run = task_run(world, 20, shards=shards)
     end(world, run, *range(0, 20, 2))
     end(world, run, *range(1, 20, 2), error="no")
@@ -262,7 +263,7 @@ def test_a_retry_that_dies_after_it_reopened_tasks_sends_them_in_the_end(
     ask(world, only_run="r", retry=True)
     world.set(recovery_lease_seconds=0)
     with monkeypatch.context() as patch:
-        patch.setattr(recovery, "fault_point", dies)
+        patch.setattr(failed_tasks, "fault_point", dies)
         with pytest.raises(KeyboardInterrupt):
             world.handle("recoveries", visibility=0)
     assert statuses(world, run) == ["PENDING"] * 6
@@ -291,6 +292,40 @@ def test_a_retry_leaves_a_cancelled_run_as_it_is(world: DlqConsumerWorld) -> Non
     assert sent(world) == []
 
 
+OLD, NEW = "a" * 64, "b" * 64
+
+
+def test_a_retry_moves_a_run_to_other_code_before_it_sends_anything(world: DlqConsumerWorld) -> None:
+    run = task_run(world, workload="measure", code=OLD)
+    end(world, run, 0)
+    end(world, run, 1, error="no")
+    ask(world, only_run="r", retry=True, code=NEW)
+    recovered(world)
+    assert world.ledger.run("r").code == NEW
+    assert statuses(world, run) == ["COMPLETED", "PENDING", "PENDING", "PENDING"]
+    assert [each.task_ids for each in sent(world)] == [[tasks(world, run)[1].task_id]]
+
+
+@pytest.mark.parametrize(("code", "fields"), [(None, {}), (OLD, {"dry_run": True}), (OLD, {"code": None})])
+def test_a_run_keeps_its_code_unless_a_retry_moves_it(
+    world: DlqConsumerWorld, code: str | None, fields: dict[str, Any]
+) -> None:
+    run = task_run(world, workload="measure", code=code)
+    end(world, run, 0, error="no")
+    ask(world, **{"only_run": "r", "retry": True, "code": NEW} | fields)
+    recovered(world)
+    assert world.ledger.run("r").code == code
+
+
+def test_a_retry_leaves_the_code_of_a_cancelled_run(world: DlqConsumerWorld) -> None:
+    run = task_run(world, workload="measure", code=OLD)
+    end(world, run, 0, error="no")
+    world.ledger.stop_run("r", "cancelled")
+    ask(world, only_run="r", retry=True, code=NEW)
+    recovered(world)
+    assert world.ledger.run("r").code == OLD
+
+
 def test_an_archived_message_is_sent_again_after_its_failed_tasks_are_reopened(world: DlqConsumerWorld) -> None:
     run = task_run(world)
     archive(world, message(run, tasks(world, run)), "m-1")
@@ -314,7 +349,7 @@ def with_queue(world: DlqConsumerWorld, run: RunItem) -> RunItem:
     return world.ledger.note_task_queue(run, name)
 
 
-def swept(world: DlqConsumerWorld, *, minutes: float = 0.0) -> Tally:
+def swept(world: DlqConsumerWorld, *, minutes: float = 0.0) -> SweepCounts:
     return sweep(world.deps.sweeper, now=now() + timedelta(minutes=minutes))
 
 
@@ -366,8 +401,8 @@ def test_resends_without_progress_become_rarer(world: DlqConsumerWorld) -> None:
 def test_the_queue_of_a_run_is_deleted_when_its_end_is_recorded(world: DlqConsumerWorld) -> None:
     run = with_queue(world, task_run(world))
     end(world, run, 0, 1, 2, 3)
-    assert swept(world).drains_said == 1
-    assert run.task_queue in queues(world), "nobody has heard of its end"
+    assert swept(world).drains_announced == 1
+    assert run.task_queue in queues(world), "its end is not recorded"
     assert world.ledger.record_end(world.item("r"), "completed")
     assert swept(world).queues_deleted == 1
     assert run.task_queue not in queues(world)
@@ -416,8 +451,8 @@ def test_an_error_at_one_queue_ends_no_sweep(world: DlqConsumerWorld, error: str
         return count(QueueUrl=QueueUrl, **rest)
 
     world.clients["sqs"].answer("get_queue_attributes", fails)
-    tally = swept(world, minutes=6)
-    assert (tally.runs_swept, tally.runs_not_swept, tally.tasks_resent) == (2, 1, 4)
+    counts = swept(world, minutes=6)
+    assert (counts.runs_swept, counts.runs_not_swept, counts.tasks_resent) == (2, 1, 4)
     assert {command.run_id for command in sent(world)} == {other.run_id}
 
 
@@ -439,6 +474,39 @@ def test_a_run_is_failed_at_its_deadline_with_the_reason(world: DlqConsumerWorld
     assert (update["data"]["job_id"], update["data"]["status"]) == ("r", "FAILED")
     assert update["data"]["error"]["Error"] == "DeadlineExceeded"
     assert deadline in update["data"]["error"]["Cause"]
+
+
+@pytest.mark.parametrize(("tolerance", "stops"), [(Tolerance(failures=1), 2), (Tolerance(percent=50), 3)])
+def test_a_run_is_failed_while_it_goes_on_as_soon_as_too_many_tasks_have_failed(
+    world: DlqConsumerWorld, tolerance: Tolerance, stops: int
+) -> None:
+    run = task_run(world, tolerance=tolerance)
+    for failed in range(1, stops):
+        end(world, run, failed - 1, error="spoiled")
+        assert swept(world).stopped_early == 0
+    end(world, run, stops - 1, error="spoiled")
+    assert swept(world).stopped_early == 1
+    (update,) = world.taken("status")
+    assert (update["data"]["job_id"], update["data"]["status"]) == ("r", "FAILED")
+    assert update["data"]["error"] == {
+        "Error": "TooManyFailures",
+        "Cause": f"{stops} of 4 tasks failed ({25 * stops} %), {tolerance.text} "
+        f"{'is' if tolerance.failures else 'are'} tolerated. The remaining tasks are skipped.",
+    }
+
+
+def test_a_run_that_was_stopped_early_goes_on_to_its_end_after_a_recovery(world: DlqConsumerWorld) -> None:
+    run = task_run(world, tolerance=Tolerance(failures=0))
+    end(world, run, 0, error="spoiled")
+    assert swept(world).stopped_early == 1
+    world.ledger.stop_run("r", "failed")
+    (failed,) = world.ledger.tasks(run, status=TaskStatus.FAILED)
+    world.ledger.reopen_tasks(run, [failed], "again")
+    assert world.ledger.resume_run(world.ledger.run("r"))
+    end(world, run, 0, 1, error="spoiled")
+    assert swept(world).stopped_early == 0
+    end(world, run, 2, 3)
+    assert world.ledger.run("r").drained_at is not None
 
 
 def test_a_run_that_has_drained_has_kept_its_deadline(world: DlqConsumerWorld) -> None:

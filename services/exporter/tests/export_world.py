@@ -159,7 +159,7 @@ class ExportWorld:
         item = self.deps.exports.get(run_id, EXPORT_ID)
         return item is not None and item.status == "COMPLETED"
 
-    def said(self) -> list[dict[str, Any]]:
+    def announced(self) -> list[dict[str, Any]]:
         """The events published since the last call: their data with id and type."""
         events = drained(self.sqs, self.ear, wait_seconds=1)
         return [event["data"] | {"id": event["id"], "type": event["type"]} for event in events]

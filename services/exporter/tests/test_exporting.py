@@ -93,8 +93,8 @@ def test_an_export_holds_every_body_and_says_what_failed(world: ExportWorld, sha
     key = export_object_key(RUN_ID, EXPORT_ID, "zip")
     size = len(world.get(key))
     assert (item.status, item.key, item.bytes, item.entries, item.entries_total) == ("COMPLETED", key, size, 120, 120)
-    (said,) = world.said()
-    assert said | {"id": "", "type": said["type"]} == {
+    (event,) = world.announced()
+    assert event | {"id": "", "type": event["type"]} == {
         "run_id": RUN_ID,
         "export_id": EXPORT_ID,
         "key": key,
@@ -150,8 +150,8 @@ def test_an_export_continues_after_a_crash_at_any_point(
     files, lines = world.archive()
     assert files == {f"bodies/{n:09d}.html": body for n, body in enumerate(BODIES) if body is not None}
     assert sorted(line["index"] for line in lines) == list(range(120))
-    first, *repeats = world.said()
-    assert all(said == first for said in repeats), "the event is the same one"
+    first, *repeats = world.announced()
+    assert all(event == first for event in repeats), "the event is the same one"
     if point == "export.part_recorded":
         assert len(reads) < 3 * len(files) + 64 * crashes, "it continues, and does not start again"
 
@@ -176,7 +176,7 @@ def test_an_export_that_takes_longer_than_an_invocation_sends_itself_a_message(w
     assert world.item().status == "COMPLETED"
     files, _ = world.archive()
     assert len(files) == sum(body is not None for body in bodies)
-    assert len(world.said()) == 1
+    assert len(world.announced()) == 1
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -258,7 +258,7 @@ def test_a_run_that_has_not_ended_is_not_exported(world: ExportWorld) -> None:
         "FAILED",
         f"Run {RUN_ID} has not ended. Request the export after its end.",
     )
-    assert [said["error"] for said in world.said()] == [world.item().error]
+    assert [event["error"] for event in world.announced()] == [world.item().error]
 
 
 def test_tasks_that_a_stopped_run_did_not_process_are_skipped(world: ExportWorld) -> None:
@@ -276,8 +276,8 @@ def test_tasks_that_a_stopped_run_did_not_process_are_skipped(world: ExportWorld
 def test_an_export_of_a_run_that_does_not_exist_fails(world: ExportWorld) -> None:
     world.request("nobody")
     assert world.handle() == []
-    (said,) = world.said()
-    assert said["error"] == "There is no run nobody in the ledger."
+    (event,) = world.announced()
+    assert event["error"] == "There is no run nobody in the ledger."
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -299,7 +299,7 @@ def test_the_deletion_of_a_job_during_its_export_leaves_no_export_behind(
     world.request()
     assert world.handle() == []
     assert world.deps.exports.get(RUN_ID, EXPORT_ID) is None
-    assert {said["error"] for said in world.said()} == {f"There is no run {RUN_ID} in the ledger."}
+    assert {event["error"] for event in world.announced()} == {f"There is no run {RUN_ID} in the ledger."}
 
 
 def test_a_long_export_holds_up_no_other_one_of_its_process(world: ExportWorld, tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_an_export_that_was_given_up_has_failed_and_leaves_nothing_behind(
     assert world.handle() == []
     item = world.item()
     assert (item.status, item.error, item.upload_id) == ("FAILED", "Given up after 3.0 days.", None)
-    assert [said["error"] for said in world.said()] == ["Given up after 3.0 days."]
+    assert [event["error"] for event in world.announced()] == ["Given up after 3.0 days."]
     assert world.s3.list_multipart_uploads(Bucket=world.bucket).get("Uploads", []) == []
 
 
@@ -361,7 +361,7 @@ def test_a_repeated_request_is_answered_again_with_the_same_event(world: ExportW
     for _ in range(2):
         world.request()
         assert world.handle() == []
-    first, second = world.said()
+    first, second = world.announced()
     assert first == second
 
 

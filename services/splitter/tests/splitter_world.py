@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from astropy.io import fits
 from botocore.exceptions import ClientError
 
 from prismline_cli.submission import submit
+from prismline_contracts.base import now, timestamp
 from prismline_contracts.commands import JobIngest, RunSplit, TasksProcess
 from prismline_contracts.envelope import Envelope, traceparent_of
 from prismline_contracts.items import CHUNK_SK_PREFIX
@@ -167,8 +169,8 @@ class SplitterWorld:
     def notify(self, notification: dict[str, Any]) -> str:
         """Deliver S3's notification of a manifest. Return the id of the run that was announced."""
         assert self.deliver_notification(notification)
-        (said,) = self.events("run.submitted")
-        return str(said["runid"])
+        (event,) = self.events("run.submitted")
+        return str(event["runid"])
 
     def deliver_notification(self, notification: dict[str, Any]) -> bool:
         return self.deliver(json.dumps(notification))
@@ -183,13 +185,16 @@ class SplitterWorld:
         """Another splitter gets the same command, and completes it."""
         assert self.split(run_id, manifest_key)
 
-    def ingest_job(self, run_id: str, manifest_key: str, *, in_advance: bool = False, receive_count: int = 1) -> bool:
-        """Deliver the command to start the run of a job."""
+    def ingest_job(
+        self, run_id: str, manifest_key: str, *, in_advance: bool = False, receive_count: int = 1, age: float = 0.0
+    ) -> bool:
+        """Deliver the command to start the run of a job. age: seconds since it was sent."""
         command = JobIngest(
             run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key, in_advance=in_advance
         )
         envelope = Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id))
-        return self.deliver(envelope.to_json(), receive_count)
+        sent = envelope.model_copy(update={"time": timestamp(now() - timedelta(seconds=age))})
+        return self.deliver(sent.to_json(), receive_count)
 
     def deliver(self, body: str, receive_count: int = 1, **attributes: str) -> bool:
         event = lambda_event_of(body, self.deps.transport.environment, "split", receive_count=receive_count)

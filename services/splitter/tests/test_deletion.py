@@ -116,7 +116,7 @@ def test_a_deletion_cancels_runs_and_waits_for_their_end(world: SplitterWorld, s
     world.put_urls(urls=["https://example.org/"])
     assert world.split("run-1", KEY)
     assert delete(world)
-    assert "run-1" in {said["runid"] for said in world.events("run.cancel.requested")}
+    assert "run-1" in {event["runid"] for event in world.events("run.cancel.requested")}
     assert world.ledger.get_run("run-1") is not None
     assert sends() == [15]
     world.ledger.stop_run("run-1", "cancelled")

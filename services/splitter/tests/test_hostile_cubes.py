@@ -42,7 +42,7 @@ def cube_of(body: bytes, folder: Path) -> CubeHeader:
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_hostile_cube_is_refused_with_the_cause_in_bounded_memory(name: str, tmp_path: Path) -> None:
-    body, said = BAD[name]
+    body, message = BAD[name]
     tracemalloc.start()
     try:
         with pytest.raises(CubeError) as caught:
@@ -50,7 +50,7 @@ def test_a_hostile_cube_is_refused_with_the_cause_in_bounded_memory(name: str, t
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).isprintable()
     assert peak < 50 * 2**20
 
@@ -184,7 +184,7 @@ def test_values_are_written_in_their_order_whatever_the_parts(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (fits_header(SIMPLE=True, BITPIX=-32, NAXIS=2, NAXIS1=10**6, NAXIS2=10**6), "the file is truncated"),
         (fits_header(SIMPLE=True, BITPIX=-32, NAXIS=2, NAXIS1=10**6, NAXIS2=10**6, GCOUNT=0), "GCOUNT is 0"),
@@ -195,13 +195,13 @@ def test_values_are_written_in_their_order_whatever_the_parts(
         (fits_file(), r"its shape is (6, 4, 5)"),
     ],
 )
-def test_a_hostile_noise_is_refused(body: bytes, said: str, tmp_path: Path) -> None:
+def test_a_hostile_noise_is_refused(body: bytes, message: str, tmp_path: Path) -> None:
     cube = cube_of(fits_file(), tmp_path)
     path = tmp_path / "noise"
     path.write_bytes(body)
     with pytest.raises(CubeError) as caught:
         read_noise(path, cube, tmp_path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_tile_compressed_map_of_the_noise_is_read(tmp_path: Path) -> None:

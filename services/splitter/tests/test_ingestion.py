@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -17,9 +18,9 @@ from prismline_contracts.commands import Queue, run_queue_name
 from prismline_contracts.delivery import LIMITS
 from prismline_contracts.jobs import job_run_key, rejects_key
 from prismline_contracts.tasks import partition, shard_of, task_id
-from prismline_ledger import NewRun
+from prismline_ledger import NewRun, TaskEnding, Tolerance
 from prismline_ledger.testing import ingest_run
-from prismline_splitter import ingestion
+from prismline_splitter import ingestion, submission
 
 pytestmark = pytest.mark.emulator
 
@@ -113,8 +114,8 @@ def test_a_staged_list_becomes_tasks_and_a_file_of_rejected_lines(world: Splitte
     assert world.ledger.run(RUN).shard_count == 4
     assert_ingested(world, URLS, queue=own_queue(world))
     assert_rejects(world)
-    (said,) = world.events("run.split.completed")
-    assert said["data"]["jobs_total"] == len(URLS)
+    (event,) = world.events("run.split.completed")
+    assert event["data"]["jobs_total"] == len(URLS)
 
 
 @pytest.mark.parametrize(
@@ -381,13 +382,52 @@ def test_a_job_whose_request_was_cut_off_is_started_if_it_was_written(world: Spl
 
 def test_a_job_whose_request_was_cut_off_before_it_was_written_does_not_exist(world: SplitterWorld) -> None:
     world.put_urls(urls=URLS[:3])
-    assert world.ingest_job(RUN, KEY, in_advance=True)
-    assert world.ingest_job(RUN, KEY, in_advance=True)
+    assert world.ingest_job(RUN, KEY, in_advance=True, age=1000)
+    assert world.ingest_job(RUN, KEY, in_advance=True, age=1000)
     assert world.events("run.submitted") == []
     assert KEY not in list(world.deps.bucket.list("jobs/"))
 
 
-def test_the_urls_of_a_manifest_are_tasks(world: SplitterWorld) -> None:
+def test_a_job_is_started_that_is_written_later_than_its_command_arrives(
+    world: SplitterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request took longer than the delay of the command that it had sent in advance."""
+    monkeypatch.setattr(submission, "LOOK_AGAIN_SECONDS", 0)
+    world.put_urls(urls=URLS[:3])
+    assert world.ingest_job(RUN, KEY, in_advance=True, age=120)
+    item = {"PK": {"S": job_run_key(RUN)["PK"]}, "SK": {"S": job_run_key(RUN)["SK"]}}
+    boto3.client("dynamodb").put_item(TableName=world.deps.jobs.name, Item=item)
+    assert world.deliver_all() == 1
+    (submitted,) = world.events("run.submitted")
+    assert submitted["data"]["run_id"] == RUN
+
+
+def test_a_run_with_slots_is_refused_where_nothing_counts_them(world: SplitterWorld) -> None:
+    world.put_urls(urls=URLS[:3], max_concurrency=2)
+    assert world.split(RUN, KEY)
+    ((error, reason),) = world.state_machine.refusals
+    assert error == "ValidationFailed"
+    assert "has no Valkey server" in reason
+    assert "without max_concurrency" in reason
+    assert world.task_messages() == []
+
+
+def test_where_no_run_has_a_queue_of_its_own_all_tasks_are_in_the_shared_one(
+    aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OWN_QUEUE_TASKS", "0")
+    world = SplitterWorld.create(aws_env["ENVIRONMENT"], monkeypatch, tmp_path)
+    world.put_urls(list=world.put_list("\n".join(LINES).encode()))
+    assert world.split(RUN, KEY)
+    assert world.ledger.run(RUN).task_queue is None
+    assert_ingested(world, URLS, queue="tasks")
+
+
+def test_the_urls_of_a_manifest_are_tasks(
+    aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PRISMLINE_VALKEY_URL", "valkey://slots.example:6379")
+    world = SplitterWorld.create(aws_env["ENVIRONMENT"], monkeypatch, tmp_path)
     limits = {"max_concurrency": 3, "priority": 7, "tenant": "acme", "deadline_at": "2030-01-01T00:00:00Z"}
     world.put_urls(urls=URLS[:30], params={"timeout_s": 5.0}, **limits)
     assert world.split(RUN, KEY)
@@ -459,6 +499,20 @@ def test_a_rerun_has_the_tasks_of_the_earlier_run(listed: SplitterWorld, only: s
     assert run.chunks_total == len(wanted)
     listed.end_tasks(again)
     assert listed.ledger.run(again).chunks_completed == len(wanted)
+
+
+def test_a_rerun_of_the_rest_has_what_failed_and_what_a_stopped_run_skipped(world: SplitterWorld) -> None:
+    world.put_urls(urls=URLS[:9], tolerated_failures=2, tolerated_failure_percent=50.0)
+    assert world.split(RUN, KEY)
+    run = world.ledger.run(RUN)
+    assert Tolerance.of(run) == Tolerance(percent=50.0, failures=2)
+    ended = [task for task in world.tasks(RUN) if task.index < 6]
+    world.ledger.end_tasks(run, [TaskEnding(task, error="spoiled") for task in ended])
+    world.complete_late(RUN, [task for task in world.tasks(RUN) if 3 <= task.index < 6])
+    world.ledger.stop_run(RUN, "failed")
+    world.put_urls("jobs/job/m2.json", rerun={"run_id": RUN, "only": "rest"})
+    assert world.split("run-2", "jobs/job/m2.json")
+    assert sorted(task.source for task in world.tasks("run-2")) == sorted([*URLS[:3], *URLS[6:9]])
 
 
 def test_a_rerun_of_failed_tasks_where_none_failed_is_done_at_once(world: SplitterWorld) -> None:

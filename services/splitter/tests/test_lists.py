@@ -14,16 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prismline_splitter import lists
-from prismline_splitter.lists import (
-    MAX_LINE_BYTES,
-    MAX_RECORD_LINES,
-    ListError,
-    Position,
-    Reject,
-    UrlList,
-    blocks,
-)
+from prismline_splitter import lists, rows
+from prismline_splitter.lists import UrlList
+from prismline_splitter.rows import MAX_LINE_BYTES, MAX_RECORD_LINES, ListError, Position, Reject, blocks
 
 URL = "https://example.org/a?b=c"
 
@@ -35,7 +28,7 @@ def opened(body: bytes, list_format: Any = "text", **options: Any) -> UrlList:
 def read(body: bytes, list_format: Any = "text", **options: Any) -> tuple[list[str], list[Reject]]:
     """The URLs and the rejects of a list."""
     lines = list(opened(body, list_format, **options).lines())
-    return [line.url for line in lines if line.url], [line.reject for line in lines if line.reject]
+    return [line.value for line in lines if line.value], [line.reject for line in lines if line.reject]
 
 
 def reason(line: str | bytes, list_format: Any = "text") -> str:
@@ -81,7 +74,7 @@ def test_an_empty_list_has_no_lines(list_format: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("example.org/a", "not an absolute http or https URL"),
         ("ftp://example.org/a", "not an absolute http or https URL"),
@@ -94,12 +87,12 @@ def test_an_empty_list_has_no_lines(list_format: str) -> None:
         (b"https://example.org/\xff", "not UTF-8 at byte 21"),
     ],
 )
-def test_a_line_without_a_usable_url_is_rejected_with_the_reason(line: str | bytes, said: str) -> None:
-    assert said in reason(line)
+def test_a_line_without_a_usable_url_is_rejected_with_the_reason(line: str | bytes, message: str) -> None:
+    assert message in reason(line)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "not JSON"),
         ("[" * 60_000, "not JSON"),
@@ -110,8 +103,8 @@ def test_a_line_without_a_usable_url_is_rejected_with_the_reason(line: str | byt
         ('""', "it has no URL"),
     ],
 )
-def test_a_json_line_without_a_usable_url_is_rejected_with_the_reason(line: str, said: str) -> None:
-    assert said in reason(line, "jsonl")
+def test_a_json_line_without_a_usable_url_is_rejected_with_the_reason(line: str, message: str) -> None:
+    assert message in reason(line, "jsonl")
 
 
 def test_a_reject_has_the_number_of_its_line_and_how_the_line_begins() -> None:
@@ -154,7 +147,7 @@ def test_a_truncated_or_damaged_gzip_list_is_an_error_that_says_what_to_do() -> 
 
 
 def test_a_gzip_bomb_is_an_error_and_stays_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "FREE_EXPANSION_BYTES", 8 * 2**20)
+    monkeypatch.setattr(rows, "FREE_EXPANSION_BYTES", 8 * 2**20)
     bomb = gzip.compress(bytes(64 * 2**20), compresslevel=9)
     tracemalloc.start()
     with pytest.raises(ListError, match="expands to more than 200 times"):
@@ -195,14 +188,14 @@ class Endless(io.RawIOBase):
 
 @pytest.mark.parametrize("list_format", ["text", "jsonl"])
 def test_a_line_of_two_gigabytes_is_rejected_and_stays_out_of_memory(list_format: Any) -> None:
-    file: BinaryIO = io.BufferedReader(Endless(2 * 2**30), lists.READ_BYTES)  # type: ignore[assignment]
+    file: BinaryIO = io.BufferedReader(Endless(2 * 2**30), rows.READ_BYTES)  # type: ignore[assignment]
     tracemalloc.start()
     first, second = UrlList(file, list_format).lines()
     assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     tracemalloc.stop()
     assert first.reject is not None
     assert first.reject.reason == f"it is longer than {MAX_LINE_BYTES} bytes"
-    assert (second.after.line, second.url is None) == (2, list_format == "jsonl")
+    assert (second.after.line, second.value is None) == (2, list_format == "jsonl")
 
 
 # ---- positions
@@ -243,7 +236,7 @@ def test_reading_continues_at_any_line_as_if_it_had_not_stopped(
 def test_blocks_have_each_line_once_and_in_order(body: bytes, size: int) -> None:
     lines = list(opened(body).lines())
     divided = list(blocks(iter(lines), size))
-    assert [url for block in divided for url in block.urls] == [line.url for line in lines if line.url]
+    assert [url for block in divided for url in block.values] == [line.value for line in lines if line.value]
     assert [reject for block in divided for reject in block.rejects] == [line.reject for line in lines if line.reject]
     assert [block.after for block in divided] == [line.after for line in (lines[size - 1 :: size] + lines[-1:])][
         : len(divided)
@@ -260,7 +253,7 @@ def test_a_plain_url_gives_the_same_result_without_parsing(url: str) -> None:
     def taken() -> str:
         try:
             return lists.checked_url(url)
-        except lists.BadLineError as error:
+        except rows.BadLineError as error:
             return str(error)
 
     found = taken()

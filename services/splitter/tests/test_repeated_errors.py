@@ -9,7 +9,7 @@ from splitter_world import SplitterWorld
 
 from prismline_runtime import UnavailableError
 from prismline_splitter import submission
-from prismline_splitter.workloads.spectra import Spectra
+from prismline_splitter.workloads.spectra import SpectraSplitter
 
 pytestmark = pytest.mark.emulator
 
@@ -38,7 +38,7 @@ def test_a_run_whose_split_raises_three_times_shows_the_error_until_the_split_su
     world.put_manifest(KEY, chunk_size=2)
     seen = []
     with monkeypatch.context() as patch:
-        patch.setattr(Spectra, "split", raises(ZeroDivisionError("integer division or modulo by zero")))
+        patch.setattr(SpectraSplitter, "split", raises(ZeroDivisionError("integer division or modulo by zero")))
         for receive_count in (1, 2, 3):
             assert not world.split(RUN, KEY, receive_count=receive_count)
             seen.append(error_of(world))
@@ -56,7 +56,7 @@ def test_the_count_continues_after_a_dead_letter_was_sent_back(
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Spectra, "split", raises(MemoryError()))
+        patch.setattr(SpectraSplitter, "split", raises(MemoryError()))
         world.split(RUN, KEY, receive_count=4)
         assert world.split(RUN, KEY, receive_count=5), "it is moved, with the error"
         (dead,) = world.sqs.receive_message(QueueUrl=world.urls["split-dlq"], MessageAttributeNames=["All"])["Messages"]
@@ -71,7 +71,7 @@ def test_an_outage_is_not_shown_as_an_unexpected_error(world: SplitterWorld, mon
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Spectra, "split", raises(UnavailableError("Could not read s3://bucket/key: SlowDown.")))
+        patch.setattr(SpectraSplitter, "split", raises(UnavailableError("Could not read s3://bucket/key: SlowDown.")))
         for receive_count in (1, 2, 3, 4):
             assert not world.split(RUN, KEY, receive_count=receive_count)
     assert error_of(world) is None

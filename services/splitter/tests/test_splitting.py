@@ -231,14 +231,14 @@ HOSTILE = {
 def test_a_hostile_cube_fails_its_run_at_the_first_delivery_with_one_sentence(
     world: SplitterWorld, name: str, chunk_input: str
 ) -> None:
-    body, said = HOSTILE[name]
+    body, message = HOSTILE[name]
     world.s3.put_object(Bucket=world.bucket, Key="cubes/c.fits", Body=body)
     world.put_manifest(KEY, chunk_input=chunk_input)
     assert world.split(RUN, KEY), "the message is acknowledged, so that it is not delivered again"
     ((error, cause),) = world.state_machine.refusals
     assert error == "ValidationFailed"
     assert cause.startswith("The cube cubes/c.fits cannot be split: ")
-    assert said in cause
+    assert message in cause
     assert cause.isprintable()
     assert world.dead_letters() == []
 
@@ -262,9 +262,9 @@ def test_a_submission_that_is_notified_twice_is_announced_as_it_was_first_read(w
     assert world.notify(first) == run_id_of(world.bucket, "once")
     second = world.put_manifest(KEY, idempotency_key="once", tolerated_failure_percent=90.0)
     assert world.deliver_notification(second)
-    (said,) = world.events("run.submitted")
-    assert said["runid"] == run_id_of(world.bucket, "once")
-    assert said["data"]["tolerated_failure_percent"] == 10.0
+    (event,) = world.events("run.submitted")
+    assert event["runid"] == run_id_of(world.bucket, "once")
+    assert event["data"]["tolerated_failure_percent"] == 10.0
 
 
 def test_a_run_that_somebody_else_announced_is_split_too(world: SplitterWorld) -> None:
@@ -297,10 +297,10 @@ def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=2)
     assert sorted(world.messages()) == [chunk.chunk_id for chunk in world.ledger.chunks(RUN)]
-    said = world.events("run.split.completed")
-    assert said
-    assert len({event["id"] for event in said}) == 1
-    assert said[0]["data"]["jobs_total"] == 4
+    events = world.events("run.split.completed")
+    assert events
+    assert len({event["id"] for event in events}) == 1
+    assert events[0]["data"]["jobs_total"] == 4
 
 
 @pytest.mark.parametrize("chunk_input", ["copy", "reference"])
@@ -385,8 +385,8 @@ def test_a_run_whose_chunks_ended_before_the_latch_is_announced_as_drained_until
     assert world.events("run.drained") == []
     for _ in range(2):
         assert world.split(RUN, KEY)
-        (said,) = world.events("run.drained")
-        assert (said["data"]["jobs_total"], said["data"]["jobs_completed"]) == (4, 4)
+        (event,) = world.events("run.drained")
+        assert (event["data"]["jobs_total"], event["data"]["jobs_completed"]) == (4, 4)
     assert world.ledger.record_end(run, "completed")
     assert world.split(RUN, KEY)
     assert world.events("run.drained") == []
@@ -401,7 +401,7 @@ def test_a_run_that_was_cancelled_before_it_was_opened_is_not_split(world: Split
     world.put_manifest(KEY, chunk_size=2)
     world.ledger.stop_run(RUN, "cancelled")
     assert world.split(RUN, KEY, token=token)
-    assert_stopped(world, told=token is not None)
+    assert_stopped(world, refused=token is not None)
     assert world.objects(f"chunks/{RUN}/chunk-") == []
     assert world.ledger.count_chunks(RUN) == 0
 
@@ -459,11 +459,11 @@ def test_a_run_that_a_recovery_resumed_and_that_cannot_be_split_is_stopped_again
     assert [error for error, _ in world.state_machine.refusals] == ["ValidationFailed"] * 2
 
 
-def assert_stopped(world: SplitterWorld, *, told: bool = True) -> None:
+def assert_stopped(world: SplitterWorld, *, refused: bool = True) -> None:
     """The run is not split any further, and nothing announces that it was split."""
     assert world.messages() == {}
     assert world.state_machine.answers == []
-    assert [error for error, _ in world.state_machine.refusals] == (["RunEnded"] if told else [])
+    assert [error for error, _ in world.state_machine.refusals] == (["RunEnded"] if refused else [])
     assert world.events("run.split.completed", "run.drained") == []
     assert world.dead_letters() == []
     assert world.ledger.run(RUN).latched_at is None

@@ -80,10 +80,10 @@ def test_a_manifest_is_announced_as_a_run_with_the_trace_of_its_submitter() -> N
     traceparent = traceparent_of("somebody")
     splitter = Splitter(KEY, manifest(traceparent=traceparent, tolerated_failure_percent=5.0))
     splitter.notify(KEY)
-    (said,) = splitter.published
-    assert (said.traceparent, said.data["survey"], said.data["job_id"]) == (traceparent, "grs", "job-7")
-    assert (said.data["bucket"], said.data["manifest_key"]) == ("the-bucket", KEY)
-    assert said.data["tolerated_failure_percent"] == 5.0
+    (event,) = splitter.published
+    assert (event.traceparent, event.data["survey"], event.data["job_id"]) == (traceparent, "grs", "job-7")
+    assert (event.data["bucket"], event.data["manifest_key"]) == ("the-bucket", KEY)
+    assert event.data["tolerated_failure_percent"] == 5.0
 
 
 @pytest.mark.parametrize("key", ["cubes/c.json", "manifests/readme.txt", "manifests-of-old/job.json"])
@@ -99,8 +99,8 @@ def test_a_repeated_notification_announces_the_run_of_the_first_manifest() -> No
     splitter.notify(KEY)
     splitter.bucket.objects[KEY] = manifest(idempotency_key="once", survey="other")
     splitter.notify(KEY)
-    assert [said.data["survey"] for said in splitter.published] == ["grs", "grs"]
-    assert len({said.id for said in splitter.published}) == 1
+    assert [event.data["survey"] for event in splitter.published] == ["grs", "grs"]
+    assert len({event.id for event in splitter.published}) == 1
 
 
 def test_each_upload_is_a_new_run_unless_it_repeats_an_idempotency_key() -> None:
@@ -109,6 +109,13 @@ def test_each_upload_is_a_new_run_unless_it_repeats_an_idempotency_key() -> None
     assert run_of_submission("b", KEY, "v-2", manifest()) != first
     assert run_of_submission("b", KEY, "v-1", manifest(idempotency_key="k")) == run_id_of("b", "k")
     assert run_of_submission("b", "manifests/x.json", "v-9", manifest(idempotency_key="k")) == run_id_of("b", "k")
+    assert run_of_submission("b", KEY, "v-1", manifest(idempotency_key="k", pool="red")) == run_id_of("b", "k", "red")
+
+
+@pytest.mark.parametrize("pool", ["red\n", "Red", "", 7, None])
+def test_what_is_no_name_of_a_pool_is_no_part_of_the_id(pool: Any) -> None:
+    """The manifest is refused later, and the refusal needs an id that events may have."""
+    assert run_of_submission("b", KEY, "v-1", manifest(idempotency_key="k", pool=pool)) == run_id_of("b", "k")
 
 
 @pytest.mark.parametrize("field", ["bucket", "object"])
@@ -172,13 +179,13 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_manifest_starts_a_run_that_fails_with_a_short_reason(name: str) -> None:
-    body, said = HOSTILE[name]
+    body, message = HOSTILE[name]
     splitter = Splitter(KEY, body)
     splitter.notify(KEY)
     assert [envelope.data["manifest_key"] for envelope in splitter.published] == [KEY]
     with pytest.raises(PermanentError) as refused:
         parse_manifest(body, KEY)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value).encode()) < 1000
 
 

@@ -22,8 +22,8 @@ from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import PermanentError
 from prismline_splitter.workload import Source, workload_named, workload_names
 from prismline_splitter.workloads import spectra as spectra_module
-from prismline_splitter.workloads.captions import Captions
-from prismline_splitter.workloads.spectra import Spectra
+from prismline_splitter.workloads.captions import CaptionsSplitter
+from prismline_splitter.workloads.spectra import SpectraSplitter
 
 
 class FolderBucket:
@@ -116,7 +116,7 @@ def test_chunks_hold_the_cubes_spectra_whatever_their_size(
     data = np.random.default_rng(1).normal(size=(5, 4, 6)).astype(dtype)
     data[:, 2, :2] = np.nan
     put_cube(bucket, data)
-    split = Spectra().split(manifest(chunk_size=size), source)
+    split = SpectraSplitter().split(manifest(chunk_size=size), source)
     assert (split.n_items, split.n_blank) == (24, 2)
     assert [chunk.chunk_id for chunk in split.chunks] == [f"chunk-{start:07d}" for start in range(0, 24, size)]
     arrays = []
@@ -152,7 +152,7 @@ def test_each_chunk_has_the_coordinates_of_its_pixels_and_the_cubes_geometry(
     bucket: FolderBucket, source: Source
 ) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"), **GALACTIC, BUNIT="K")
-    first, second = inputs(bucket, Spectra().split(manifest(chunk_size=13), source))
+    first, second = inputs(bucket, SpectraSplitter().split(manifest(chunk_size=13), source))
     sky = WCS(fits.Header(GALACTIC))
     for chunk in (first, second):
         expected = sky.pixel_to_world_values(chunk["x"], chunk["y"])
@@ -180,7 +180,7 @@ def test_degenerate_axes_do_not_move_the_pixels(
     bucket: FolderBucket, source: Source, shape: tuple[int, ...], axes: dict[str, Any]
 ) -> None:
     put_cube(bucket, np.ones(shape, "f4"), **axes)
-    (chunk,) = inputs(bucket, Spectra().split(manifest(), source))
+    (chunk,) = inputs(bucket, SpectraSplitter().split(manifest(), source))
     ny, nx = shape[-2:]
     y, x = np.divmod(np.arange(ny * nx), nx)
     expected = WCS(fits.Header(GALACTIC)).pixel_to_world_values(x, y)
@@ -194,7 +194,7 @@ def test_a_cube_whose_coordinates_cannot_be_read_is_split_without_them(
     bucket: FolderBucket, source: Source, header: dict[str, Any]
 ) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"), **header)
-    (chunk,) = inputs(bucket, Spectra().split(manifest(), source))
+    (chunk,) = inputs(bucket, SpectraSplitter().split(manifest(), source))
     assert "longitude" not in chunk
     assert CubeGeometry.model_validate_json(chunk["geometry.json"]).celestial is None
 
@@ -218,7 +218,7 @@ def put_text(path: Path, values: np.ndarray) -> None:
 def test_each_chunk_gets_its_part_of_a_noise_map(bucket: FolderBucket, source: Source, shape: tuple[int, ...]) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
     put_fits(bucket.path("noise/n"), np.arange(1.0, 25.0, dtype="f4").reshape(shape))
-    first, second = inputs(bucket, Spectra().split(noise_manifest(), source))
+    first, second = inputs(bucket, SpectraSplitter().split(noise_manifest(), source))
     np.testing.assert_array_equal(np.concatenate([first["noise"], second["noise"]])[:, 0], np.arange(1.0, 25.0))
 
 
@@ -226,7 +226,7 @@ def test_each_chunk_gets_its_part_of_a_noise_map(bucket: FolderBucket, source: S
 def test_every_chunk_gets_the_noise_of_the_channels(bucket: FolderBucket, source: Source, put: Any) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
     put(bucket.path("noise/n"), np.arange(1.0, 6.0))
-    for chunk in inputs(bucket, Spectra().split(noise_manifest(), source)):
+    for chunk in inputs(bucket, SpectraSplitter().split(noise_manifest(), source)):
         np.testing.assert_array_equal(chunk["noise"], [[1.0, 2.0, 3.0, 4.0, 5.0]])
 
 
@@ -246,21 +246,24 @@ def test_a_noise_that_does_not_fit_the_cube_is_refused_with_the_reason(
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
     put(bucket.path("noise/n"), values)
     with pytest.raises(PermanentError, match="The noise noise/n cannot be used: " + cause):
-        Spectra().split(noise_manifest(), source)
+        SpectraSplitter().split(noise_manifest(), source)
 
 
 def test_a_split_that_is_repeated_writes_the_same_bytes(bucket: FolderBucket, source: Source) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
     first, second = (
         {c.chunk_key: bucket.path(c.chunk_key).read_bytes() for c in split.chunks}
-        for split in (Spectra().split(manifest(chunk_size=7), source), Spectra().split(manifest(chunk_size=7), source))
+        for split in (
+            SpectraSplitter().split(manifest(chunk_size=7), source),
+            SpectraSplitter().split(manifest(chunk_size=7), source),
+        )
     )
     assert first == second
 
 
 def test_without_a_size_a_small_cube_is_one_chunk(bucket: FolderBucket, source: Source) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
-    assert [chunk.n_items for chunk in Spectra().split(manifest(), source).chunks] == [24]
+    assert [chunk.n_items for chunk in SpectraSplitter().split(manifest(), source).chunks] == [24]
 
 
 def test_a_chunk_that_is_too_large_is_refused_with_a_size_that_fits(
@@ -269,8 +272,8 @@ def test_a_chunk_that_is_too_large_is_refused_with_a_size_that_fits(
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
     monkeypatch.setattr(spectra_module, "MAX_CHUNK_BYTES", 205)
     with pytest.raises(PermanentError, match="choose a chunk size of at most 10"):
-        Spectra().split(manifest(chunk_size=11), source)
-    assert len(Spectra().split(manifest(chunk_size=10), source).chunks) == 3
+        SpectraSplitter().split(manifest(chunk_size=11), source)
+    assert len(SpectraSplitter().split(manifest(chunk_size=10), source).chunks) == 3
 
 
 def test_a_run_of_too_many_chunks_is_refused_with_a_size_that_fits(
@@ -279,20 +282,20 @@ def test_a_run_of_too_many_chunks_is_refused_with_a_size_that_fits(
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
     monkeypatch.setattr(spectra_module, "MAX_CHUNKS", 5)
     with pytest.raises(PermanentError, match="a run has at most 5; choose a chunk size of at least 5"):
-        Spectra().split(manifest(chunk_size=4), source)
+        SpectraSplitter().split(manifest(chunk_size=4), source)
     assert bucket.uploaded == [], "the refusal comes before the first upload"
-    assert len(Spectra().split(manifest(chunk_size=5), source).chunks) == 5
+    assert len(SpectraSplitter().split(manifest(chunk_size=5), source).chunks) == 5
 
 
 def test_a_repeated_split_uploads_only_missing_chunks(bucket: FolderBucket, source: Source) -> None:
     values = np.ones((5, 4, 6), "f4")
     values[:, 0, :2] = np.nan
     put_cube(bucket, values)
-    whole = Spectra().split(manifest(chunk_size=7), source)
+    whole = SpectraSplitter().split(manifest(chunk_size=7), source)
     keys = [chunk.chunk_key for chunk in whole.chunks]
     bucket.uploaded.clear()
     bucket.path(keys[2]).unlink()
-    again = Spectra().split(manifest(chunk_size=7), source)
+    again = SpectraSplitter().split(manifest(chunk_size=7), source)
     assert bucket.uploaded == [keys[2]]
     assert (again.chunks, again.n_blank) == (whole.chunks, whole.n_blank)
 
@@ -310,13 +313,13 @@ def test_a_disk_that_the_cube_alone_fills_is_a_permanent_error(
     monkeypatch.setattr(spectra_module.shutil, "disk_usage", lambda _: SimpleNamespace(total=disk_bytes))
     alone = pytest.raises(PermanentError, match="it fills the splitter's disk, which needs room for twice the cube")
     with alone if disk_bytes == 1000 else pytest.raises(OSError, match="No space left"):
-        Spectra().split(manifest(chunk_size=7), source)
+        SpectraSplitter().split(manifest(chunk_size=7), source)
 
 
 def test_each_window_is_a_chunk_with_its_frames(bucket: FolderBucket, source: Source) -> None:
     windows = [{"window_index": n, "frame_count": 2, "frames": [f"f/{n}a.png", f"f/{n}b.png"]} for n in (0, 1, 12)]
     document = {"workload": "captions", "session_id": "s-1", "user_id": "u", "windows": windows}
-    split = Captions().split(CaptionsManifest.model_validate_json(json.dumps(document)), source)
+    split = CaptionsSplitter().split(CaptionsManifest.model_validate_json(json.dumps(document)), source)
     assert (split.n_items, split.n_blank) == (3, 0)
     assert [chunk.chunk_id for chunk in split.chunks] == ["chunk-0000000", "chunk-0000001", "chunk-0000012"]
     assert [chunk.n_items for chunk in split.chunks] == [1, 1, 1]

@@ -53,7 +53,7 @@ class RunningStatus:
     stepfunctions: Any
     state_machine_arn: str
     observer_url: str
-    said: list[dict[str, Any]] = field(default_factory=list)
+    observed: list[dict[str, Any]] = field(default_factory=list)
 
     @staticmethod
     def wait_for(condition: Callable[[], T | None], what: str) -> T:
@@ -73,16 +73,21 @@ class RunningStatus:
     def ledger(self) -> Ledger:
         return self.deps.ledger
 
-    def submit(self, *, tolerated: float = 0.0) -> str:
+    def submit(self, *, tolerated: float = 0.0, failures: int | None = None) -> str:
         """Announce a run. Return its id."""
         run_id = str(uuid4())
-        self.publish(self.submitted(run_id, tolerated))
+        self.publish(self.submitted(run_id, tolerated, failures))
         return run_id
 
     @staticmethod
-    def submitted(run_id: str, tolerated: float = 0.0) -> RunSubmitted:
+    def submitted(run_id: str, tolerated: float = 0.0, failures: int | None = None) -> RunSubmitted:
         return RunSubmitted(
-            run_id=run_id, job_id="job", bucket="b", manifest_key="m", tolerated_failure_percent=tolerated
+            run_id=run_id,
+            job_id="job",
+            bucket="b",
+            manifest_key="m",
+            tolerated_failure_percent=tolerated,
+            tolerated_failures=failures,
         )
 
     def publish(self, data: Wrappable) -> None:
@@ -134,11 +139,12 @@ class RunningStatus:
         """Types of the events that ended the run, one for each different event id."""
         while messages := self.sqs.receive_message(QueueUrl=self.observer_url, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
-                self.said.append(json.loads(message["Body"]))
+                self.observed.append(json.loads(message["Body"]))
                 self.sqs.delete_message(QueueUrl=self.observer_url, ReceiptHandle=message["ReceiptHandle"])
         ends = {f"prismline.run.{end}.v1" for end in ("completed", "failed", "cancelled")}
         return [
-            kind for kind, _ in {(e["type"], e["id"]) for e in self.said if e["runid"] == run_id and e["type"] in ends}
+            kind
+            for kind, _ in {(e["type"], e["id"]) for e in self.observed if e["runid"] == run_id and e["type"] in ends}
         ]
 
     def end_chunks(self, run_id: str, chunk_ids: list[str], *, failed: int = 0) -> RunItem:
@@ -146,13 +152,13 @@ class RunningStatus:
         run = self.ledger.run(run_id)
         for index, chunk_id in enumerate(chunk_ids):
             self.ledger.start_chunk(run_id, chunk_id)
-            run = self.end_chunk(run_id, chunk_id, well=index < len(chunk_ids) - failed)
+            run = self.end_chunk(run_id, chunk_id, succeeds=index < len(chunk_ids) - failed)
         return run
 
-    def end_chunk(self, run_id: str, chunk_id: str, *, well: bool = True) -> RunItem:
+    def end_chunk(self, run_id: str, chunk_id: str, *, succeeds: bool = True) -> RunItem:
         """Act as the worker: end one chunk."""
         chunk = self.ledger.chunk(run_id, chunk_id)
-        if well:
+        if succeeds:
             return self.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
         return self.ledger.fail_chunk(chunk, "spoiled").run
 

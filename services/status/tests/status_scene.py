@@ -44,7 +44,7 @@ class StepFunctions:
     """A fake Step Functions: the tokens of waiting tasks, the answers to them, and the running executions."""
 
     waiting: set[str] = field(default_factory=set)
-    told: dict[str, Any] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     #: Called before every operation, and after it.
     hook: Callable[[str], None] = lambda _: None
@@ -54,7 +54,7 @@ class StepFunctions:
         if token not in self.waiting:
             raise refused("TaskTimedOut")
         self.waiting.remove(token)
-        self.told[token] = what
+        self.answers[token] = what
         self.hook("after")
 
     def send_task_success(self, *, taskToken: str, output: str) -> None:  # noqa: N803  boto3's name
@@ -96,10 +96,15 @@ class StatusScene:
 
     # ---- actions of other services
 
-    def submit(self, *, tolerated: float = 0.0) -> None:
+    def submit(self, *, tolerated: float = 0.0, failures: int | None = None) -> None:
         """Submit a run: the service creates its item and starts its execution."""
         submitted = RunSubmitted(
-            run_id=self.run_id, job_id="job", bucket="b", manifest_key="m", tolerated_failure_percent=tolerated
+            run_id=self.run_id,
+            job_id="job",
+            bucket="b",
+            manifest_key="m",
+            tolerated_failure_percent=tolerated,
+            tolerated_failures=failures,
         )
         assert self.deliver(submitted)
 
@@ -107,9 +112,9 @@ class StatusScene:
         """Act as the splitter. Return the chunks' ids."""
         return split_run(self.ledger, self.run_id, chunks)
 
-    def running(self, *, tolerated: float = 0.0) -> list[str]:
+    def running(self, *, tolerated: float = 0.0, failures: int | None = None) -> list[str]:
         """Submit and split a run, and set it to RUNNING. Return the ids of its four chunks."""
-        self.submit(tolerated=tolerated)
+        self.submit(tolerated=tolerated, failures=failures)
         chunk_ids = self.open()
         assert self.deliver(StatusUpdate(job_id=self.run_id, status="RUNNING"))
         return chunk_ids
@@ -119,17 +124,17 @@ class StatusScene:
         self.stepfunctions.waiting.add(token)
         return self.deliver(StatusUpdate(job_id=self.run_id, status="RUNNING", wait_for="drained"), token=token)
 
-    def end_chunk(self, chunk_id: str, *, well: bool = True) -> RunItem:
+    def end_chunk(self, chunk_id: str, *, succeeds: bool = True) -> RunItem:
         """Act as the worker: end one chunk. Return the run after that."""
         chunk = self.ledger.chunk(self.run_id, chunk_id)
-        if well:
+        if succeeds:
             return self.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
         return self.ledger.fail_chunk(chunk, "spoiled").run
 
     def drain(self, chunk_ids: list[str], *, failed: int = 0) -> None:
         """End all of these chunks; the last `failed` of them fail."""
         for index, chunk_id in enumerate(chunk_ids):
-            self.end_chunk(chunk_id, well=index < len(chunk_ids) - failed)
+            self.end_chunk(chunk_id, succeeds=index < len(chunk_ids) - failed)
 
     def reopen(self, chunk_id: str) -> None:
         """Act as a recovery of one chunk."""
@@ -188,12 +193,12 @@ class StatusScene:
         """The run's item in the ledger."""
         return self.ledger.run(self.run_id)
 
-    def said(self) -> list[str]:
+    def announced(self) -> list[str]:
         """The published statuses of the run (`started`, `failed` ...), without repeats of the same event id."""
-        said = {event["id"]: event["type"] for event in self._heard() if event["type"] != RunDrained.TYPE}
-        return sorted(kind.removeprefix("prismline.run.").removesuffix(".v1") for kind in said.values())
+        events = {event["id"]: event["type"] for event in self._heard() if event["type"] != RunDrained.TYPE}
+        return sorted(kind.removeprefix("prismline.run.").removesuffix(".v1") for kind in events.values())
 
-    def drains_said(self) -> list[int]:
+    def drains_announced(self) -> list[int]:
         """The numbers of the run's drains that were published."""
         drained = [event for event in self._heard() if event["type"] == RunDrained.TYPE]
         return sorted({event["data"]["drains"] for event in drained})
@@ -236,11 +241,11 @@ def make_scene(environment: str) -> StatusScene:
         sqs.create_queue(QueueName=queue_name(environment, queue))
     stepfunctions: Any = StepFunctions()
     # The service and the test have different clients, so that only the service's calls fail.
-    own, said = clients.dynamodb(), clients.events()
+    own, announcements = clients.dynamodb(), clients.events()
     deps = Dependencies(
         table=WorkflowStateTable(own, states),
         transport=Transport(
-            environment=environment, service="status", sqs=sqs, events=said, stepfunctions=stepfunctions
+            environment=environment, service="status", sqs=sqs, events=announcements, stepfunctions=stepfunctions
         ),
         logger=service_logger("test"),
         ledger=Ledger(own, runs),
@@ -252,7 +257,7 @@ def make_scene(environment: str) -> StatusScene:
         ledger=Ledger(dynamodb, runs),
         stepfunctions=stepfunctions,
         handler=build_handler(deps),
-        clients=[own, said],
+        clients=[own, announcements],
         sqs=sqs,
         observer_url=observe_bus(sqs, events, bus),
     )

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from prismline_contracts.commands import StepFunctionsError
 from prismline_contracts.items import RunItem
 from prismline_status.endings import (
+    announcement_recorded,
     ending,
     ending_after_cancel,
-    heard,
     may_cancel_again,
     over,
     recovered,
@@ -37,6 +38,26 @@ def item(fields: dict[str, Any] | None) -> RunItem | None:
 
 def state(status: str, announced: str | None = None, tolerated: str = "0") -> RunState:
     return RunState(run_id="r", status=status, updated_at=NOW, announced=announced, tolerated_failure_percent=tolerated)
+
+
+@pytest.mark.parametrize(
+    ("percent", "failures", "cause"),
+    [
+        ("0", 1, "2 of 4 chunks failed (50 %), 1 failure is tolerated."),
+        ("60", 1, "2 of 4 chunks failed (50 %), 60 % and 1 failure are tolerated."),
+        ("40", 2, "2 of 4 chunks failed (50 %), 40 % and 2 failures are tolerated."),
+        ("0", 2, None),
+        ("50", 2, None),
+    ],
+)
+def test_a_drained_run_fails_if_either_limit_is_exceeded(percent: str, failures: int, cause: str | None) -> None:
+    run = item({"drained_at": NOW, "chunks_total": 4, "chunks_completed": 2, "chunks_failed": 2})
+    assert run is not None
+    limited = state("running", tolerated=percent).model_copy(update={"tolerated_failures": failures})
+    end = ending(limited, run, NOW)[-1]
+    assert end.status == ("COMPLETED" if cause is None else "FAILED")
+    assert cause is None or end.error == StepFunctionsError(Error="TooManyFailures", Cause=cause)
+    assert recovered(limited.model_copy(update={"status": "failed"}), run) is (cause is None)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +136,13 @@ def test_a_run_is_over_when_it_has_drained_or_was_stopped(run: dict[str, Any] | 
     assert over(item(run)) is is_over
 
 
-def test_an_end_is_heard_when_it_was_announced_and_the_ledger_has_recorded_it() -> None:
+def test_an_end_is_complete_when_it_was_announced_and_the_ledger_has_recorded_it() -> None:
     ended = item(DRAINED | {"ended_at": NOW, "ended_status": "failed"})
-    assert heard(state("failed", "failed"), ended)
-    assert not heard(state("failed", None), ended)
-    assert not heard(state("completed", "completed"), ended)
-    assert not heard(state("failed", "failed"), item(DRAINED))
-    assert not heard(state("failed", "failed"), None)
+    assert announcement_recorded(state("failed", "failed"), ended)
+    assert not announcement_recorded(state("failed", None), ended)
+    assert not announcement_recorded(state("completed", "completed"), ended)
+    assert not announcement_recorded(state("failed", "failed"), item(DRAINED))
+    assert not announcement_recorded(state("failed", "failed"), None)
 
 
 @pytest.mark.parametrize(

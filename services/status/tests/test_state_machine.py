@@ -134,6 +134,17 @@ class TestDriven:
         finish(stage, run_id, stage.split(run_id), failed=1)
         assert stage.wait_for_status(run_id, "completed").error_message is None
 
+    @pytest.mark.parametrize(
+        ("failures", "reason"),
+        [(0, "TooManyFailures: 1 of 4 chunks failed (25 %), 0 failures are tolerated."), (1, None)],
+    )
+    def test_a_number_of_failures_is_tolerated_whatever_the_percentage(
+        self, stage: Any, failures: int, reason: str | None
+    ) -> None:
+        run_id = stage.submit(failures=failures)
+        finish(stage, run_id, stage.split(run_id), failed=1)
+        assert stage.wait_for_status(run_id, "failed" if reason else "completed").error_message == reason
+
     def test_an_invalid_submission_fails_with_the_splitters_reason(self, stage: Any) -> None:
         run_id = stage.submit()
         token = stage.split_command(run_id).tasktoken

@@ -81,7 +81,7 @@ def test_only_what_was_given_is_written(update: StatusUpdate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (StepFunctionsError(Error="States.TaskFailed", Cause="exit code 1"), "States.TaskFailed: exit code 1"),
         (StepFunctionsError(Cause="exit code 1"), "exit code 1"),
@@ -92,6 +92,6 @@ def test_only_what_was_given_is_written(update: StatusUpdate) -> None:
     ],
 )
 def test_an_error_message_has_at_most_two_thousand_characters(
-    error: StepFunctionsError | str | None, said: str
+    error: StepFunctionsError | str | None, message: str
 ) -> None:
-    assert error_message(error) == said
+    assert error_message(error) == message

@@ -75,7 +75,7 @@ def test_every_field_of_an_update_is_written(stage: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ({"status": "RUNNING"}, "job_id"),
         ({"job_id": "r", "status": "running"}, "The status running is not known here."),
@@ -83,11 +83,11 @@ def test_every_field_of_an_update_is_written(stage: Any) -> None:
         ([], "dictionary"),
     ],
 )
-def test_invalid_input_is_answered_with_400_and_the_reason(stage: Any, document: Any, said: str) -> None:
+def test_invalid_input_is_answered_with_400_and_the_reason(stage: Any, document: Any, message: str) -> None:
     answer = update_status(document, stage.deps).to_step_functions()
     assert answer["statusCode"] == 400
     assert answer["body"]["success"] is False
-    assert said in answer["body"]["error"]
+    assert message in answer["body"]["error"]
 
 
 def metrics(printed: str) -> list[dict[str, Any]]:
@@ -126,9 +126,9 @@ def test_an_ending_is_published_once_however_often_it_is_repeated(stage: Any) ->
     marker = new_run(stage, "RUNNING")
     update(stage, marker, "COMPLETED")
     stage.wait_for(lambda: stage.endings(marker), "an event that was published after all repeats")
-    said = [event["type"] for event in stage.said if event["runid"] == run_id]
-    assert said.count("prismline.run.completed.v1") == 1
-    assert set(said) == {"prismline.run.completed.v1", "prismline.run.check.requested.v1"}
+    events = [event["type"] for event in stage.observed if event["runid"] == run_id]
+    assert events.count("prismline.run.completed.v1") == 1
+    assert set(events) == {"prismline.run.completed.v1", "prismline.run.check.requested.v1"}
 
 
 def test_the_first_reason_and_time_of_a_failure_stay(stage: Any) -> None:

@@ -15,7 +15,7 @@ from prismline_contracts.commands import TasksProcess, queue_name
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, task_id
-from prismline_coordination import Leases, Server
+from prismline_coordination import CoordinationServer, Leases
 from prismline_ledger import Ledger
 from prismline_ledger.testing import Context, ingest_run, lambda_event_of
 from prismline_localstack.standins.site import Site
@@ -50,7 +50,7 @@ class TasksWorld:
 
     @property
     def leases(self) -> Leases:
-        return Leases(Server.at(self.valkey.url))
+        return Leases(CoordinationServer.at(self.valkey.url))
 
     def worker(self, **settings: Any) -> TasksWorld:
         """Another worker of the same run."""
@@ -128,7 +128,7 @@ class TasksWorld:
                 if not answered["batchItemFailures"]:
                     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
-    def said(self) -> list[tuple[str, str]]:
+    def announced(self) -> list[tuple[str, str]]:
         """Short types and ids of the events that were published since the last call."""
         events = drained(boto3.client("sqs"), self.observer, wait_seconds=1)
         return [(event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]) for event in events]

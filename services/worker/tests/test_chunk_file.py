@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prismline_contracts.objects import CubeGeometry
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError
-from prismline_worker.chunk_file import ChunkFile, Spectra
+from prismline_worker.chunk_file import ChunkFile, SpectraBlock
 
 SPECTRA = np.arange(24, dtype=np.float32).reshape(3, 8)
 PIXELS = np.arange(3, dtype=np.int64)
@@ -261,7 +261,7 @@ def test_a_damaged_chunk_is_either_refused_or_well_formed(body, changes, cut):
         chunk = read_chunk(bytes(damaged[: int(cut * len(damaged))]), n_items=3)
     except PermanentError:
         return
-    assert isinstance(chunk, Spectra)
+    assert isinstance(chunk, SpectraBlock)
     assert chunk.spectra.ndim == 2
     assert chunk.x.shape == chunk.y.shape == (3,)
 

@@ -116,10 +116,10 @@ def too_little(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"), [(throttled, "SlowDown"), (cut_short, "Could not read"), (too_little, "bytes arrived")]
+    ("spoil", "message"), [(throttled, "SlowDown"), (cut_short, "Could not read"), (too_little, "bytes arrived")]
 )
 def test_a_range_that_fails_gives_the_chunk_back(
-    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., dict[str, Any]], said: str
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., dict[str, Any]], message: str
 ) -> None:
     world.open_run_of_cube([GOOD, BLANK], size=2)
     s3 = boto3.client("s3")
@@ -139,7 +139,7 @@ def test_a_range_that_fails_gives_the_chunk_back(
         assert not world.process(FIRST, **referring(world)), "SQS delivers the message again"
     chunk = world.chunk()
     assert chunk.state is ChunkStatus.PENDING
-    assert said in (chunk.last_error or "")
+    assert message in (chunk.last_error or "")
     assert (chunk.attempts, chunk.interruptions) == (1, 1), "the attempt does not count against the chunk"
     assert world.process(FIRST, **referring(world))
     assert world.rows() == ["fitted", "blank"]

@@ -9,7 +9,8 @@ import worker_kernels as kernels
 
 from prismline_contracts.manifest import FitParams
 from prismline_runtime.errors import PermanentError, TransientError
-from prismline_worker.chunk_file import Spectra
+from prismline_worker import decompose as decompose_module
+from prismline_worker.chunk_file import SpectraBlock
 from prismline_worker.decompose import decompose
 from prismline_worker.schema import FIT_SCHEMA
 
@@ -19,7 +20,7 @@ PHSPECTRA = FitParams(decomposer="phspectra")
 def run(spectra, fitter, params=None, **limits):
     spectra = np.asarray(spectra)
     n = len(spectra)
-    block = Spectra(spectra, np.arange(n), np.arange(n) + 50)
+    block = SpectraBlock(spectra, np.arange(n), np.arange(n) + 50)
     return decompose(block, params or PHSPECTRA, fitter=fitter, **limits)
 
 
@@ -46,8 +47,14 @@ def test_every_spectrum_gets_what_phspectra_gives_when_called_directly(fitter, s
         assert (row["beta"], row["rms"], row["min_persistence"]) == (4.0, rms, 4.0 * rms)
 
 
+def test_without_phspectra_the_error_says_how_to_add_it(fitter, spectra, monkeypatch):
+    monkeypatch.setattr(decompose_module, "find_spec", lambda _: None)
+    with pytest.raises(PermanentError, match=r"pip install 'prismline-worker\[phspectra\]'.*--build-arg PHSPECTRA=yes"):
+        run(spectra[:1], fitter)
+
+
 def test_rows_keep_the_order_and_the_pixels_of_the_chunk(fitter, spectra):
-    table = decompose(Spectra(spectra[:3], np.array([9, 3, 5]), np.array([2, 2, 1])), PHSPECTRA, fitter=fitter)
+    table = decompose(SpectraBlock(spectra[:3], np.array([9, 3, 5]), np.array([2, 2, 1])), PHSPECTRA, fitter=fitter)
     assert table["x"].to_pylist() == [9, 3, 5]
     assert table["y"].to_pylist() == [2, 2, 1]
 
@@ -139,4 +146,4 @@ def test_a_child_that_is_killed_again_and_again_is_transient(obedient):
 
 def test_spectra_and_pixels_of_different_length_are_refused(obedient):
     with pytest.raises(ValueError, match="shorter"):
-        decompose(Spectra(orders(1.0, 2.0), np.array([0, 1]), np.array([0])), PHSPECTRA, fitter=obedient)
+        decompose(SpectraBlock(orders(1.0, 2.0), np.array([0, 1]), np.array([0])), PHSPECTRA, fitter=obedient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -38,10 +39,12 @@ def test_retry_after_is_a_number_or_a_date_within_bounds(header: str | None, sec
     assert asked_wait(header, NOW) == seconds
 
 
-def test_waits_double_with_jitter_up_to_five_minutes() -> None:
-    longest = [backoff(n, lambda _, high: high) for n in range(1, 11)]
-    assert longest == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    assert backoff(3, lambda low, _: low) == 4
+def test_waits_double_with_jitter_up_to_five_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "uniform", lambda _, high: high)
+    assert [backoff(n) for n in range(1, 11)] == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    monkeypatch.setattr(random, "uniform", lambda low, _: low)
+    assert backoff(3) == 4
+    monkeypatch.undo()
     assert backoff(10_000) <= 300
 
 

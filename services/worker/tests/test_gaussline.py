@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from prismline_contracts.manifest import FitParams, RefitParams
@@ -11,9 +12,9 @@ from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
 from prismline_runtime import PermanentError, TransientError
 from prismline_worker import decompose as decompose_module
-from prismline_worker.chunk_file import Spectra
+from prismline_worker.chunk_file import SpectraBlock
 from prismline_worker.decompose import decompose, decompose_lines
-from prismline_worker.gaussline import with_correlation
+from prismline_worker.gaussline import decompose_with_gaussline, with_correlation, with_noise_shape
 from prismline_worker.schema import FIT_SCHEMA
 
 pytestmark = pytest.mark.skipif(
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 def run(spectra, fitter=None, params=None, noise=None, **limits):
     n = len(spectra)
-    block = Spectra(np.asarray(spectra), np.arange(n), np.arange(n) + 50, noise=noise)
+    block = SpectraBlock(np.asarray(spectra), np.arange(n), np.arange(n) + 50, noise=noise)
     return decompose(block, params or FitParams(), fitter=fitter, **limits)
 
 
@@ -130,6 +131,42 @@ def test_the_given_correlation_reaches_gaussline(spectra):
     assert run(spectra, params=FitParams(correlation="spectrum")).equals(run(spectra))
 
 
+def geometry_with(**known):
+    return CubeGeometry(
+        n_channels=100, ny=1, nx=300, ctype="", crval=0, crpix=1, cdelt=1, cunit="", bunit="",
+        object_name="", cube_key="cubes/c.fits", **known,
+    )  # fmt: skip
+
+
+def test_noisy_channels_of_the_whole_cube_make_no_components():
+    """The level of each spectrum is its own."""
+    level = np.where(np.arange(100) < 20, 4.0, 1.0)
+    spectra = np.random.default_rng(6).normal(size=(300, 100)) * level * np.linspace(0.5, 3.0, 300)[:, None]
+    plain = SpectraBlock(spectra, np.arange(300), np.zeros(300, int))
+    shape = level.reshape(50, 2).mean(axis=1).tolist()  # a value for two channels
+    params = FitParams(correlation="white")
+    shaped = with_noise_shape(plain, params, geometry_with(noise_shape=shape))
+    assert shaped.noise[0].tolist() == level.tolist()
+    assert sum(decompose_with_gaussline(plain, params)["n_components"].to_pylist()) > 100
+    table = decompose_with_gaussline(shaped, params)
+    assert sum(table["n_components"].to_pylist()) <= 2
+    levels = np.array(table["rms"].to_pylist())
+    assert np.corrcoef(levels, np.linspace(0.5, 3.0, 300))[0, 1] > 0.95
+    parts = pa.concat_tables(decompose_with_gaussline(shaped.rows(slice(k, k + 100)), params) for k in (0, 100, 200))
+    assert parts.equals(table)
+
+
+@pytest.mark.parametrize(
+    ("params", "noise"),
+    [({"noise": 2.0}, None), ({"decomposer": "phspectra"}, None), ({}, np.array([[2.0]]))],
+    ids=["a number", "phspectra", "of the chunk"],
+)
+def test_a_given_noise_and_phspectra_take_no_shape(params, noise):
+    block = SpectraBlock(np.zeros((3, 100)), np.arange(3), np.arange(3), noise=noise)
+    assert with_noise_shape(block, FitParams(**params), geometry_with(noise_shape=[1.0, 2.0])) is block
+    assert with_noise_shape(block, FitParams(**params), None) is block
+
+
 LINE = LineProfile(name="two", offsets=[-12.0, 0.0], weights=[0.4, 0.6])
 
 
@@ -145,7 +182,7 @@ def with_lines(n):
 
 def run_lines(spectra, noise=None, line=LINE, **limits):
     n = len(spectra)
-    block = Spectra(np.asarray(spectra), np.arange(n), np.arange(n) + 50, noise=noise)
+    block = SpectraBlock(np.asarray(spectra), np.arange(n), np.arange(n) + 50, noise=noise)
     return decompose_lines(block, FitParams(line="hcn_1-0", decomposer="hyperfine"), line, **limits)
 
 
@@ -160,6 +197,17 @@ def test_lines_are_fitted_as_one_component_in_any_number_of_parts():
     errors = np.array(table["component_mean_errors"].to_pylist())[:, 0]
     assert np.abs((means - 60.0) / errors).max() < 4.5
     assert 0.9 < float(table.schema.metadata[b"prismline_gaussline.median_effective_channels"]) / 100 <= 1.0
+
+
+def test_components_have_an_optical_depth_only_if_it_is_asked_for():
+    spectra, params = with_lines(3), FitParams(line="hcn_1-0", decomposer="hyperfine", optical_depth=True)
+    block = SpectraBlock(spectra, np.arange(3), np.arange(3))
+    thick = decompose_lines(block, params, LINE)
+    assert thick.schema == FIT_SCHEMA
+    assert [len(row) for row in thick["component_optical_depths"].to_pylist()] == thick["n_components"].to_pylist()
+    assert [len(row) for row in thick["component_optical_depth_errors"].to_pylist()] == [1, 1, 1]
+    thin = run_lines(spectra)
+    assert thin["component_optical_depths"].null_count == thin["component_optical_depth_errors"].null_count == 3
 
 
 def test_lines_take_the_noise_of_their_own_part():

@@ -49,11 +49,11 @@ def chunk(body: bytes, geometry: CubeGeometry = GEOMETRY, **how: Any) -> CubeChu
 
 @pytest.mark.parametrize("name", [*BAD_ZARR, *BAD_CHUNKS])
 def test_a_hostile_cube_is_a_permanent_error_with_one_sentence(name: str) -> None:
-    body, said = (BAD_ZARR | BAD_CHUNKS)[name]
+    body, message = (BAD_ZARR | BAD_CHUNKS)[name]
     with pytest.raises(PermanentError) as caught:
         list(chunk(body).blocks())
     assert "c.zip" in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).isprintable()
 
 

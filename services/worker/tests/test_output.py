@@ -89,6 +89,12 @@ def test_a_parquet_file_has_the_columns_of_the_published_dataset():
         ("component_flux_errors_physical", "list<element: double>"),
         ("longitude", "double"),
         ("latitude", "double"),
+        ("component_optical_depths", "list<element: double>"),
+        ("component_optical_depth_errors", "list<element: double>"),
+        ("baseline_0", "double"),
+        ("baseline_1", "double"),
+        ("baseline_2", "double"),
+        ("baseline_3", "double"),
     ]
 
 
@@ -246,13 +252,13 @@ def test_the_metadata_has_the_run_its_parameters_and_the_units():
     with OutputFile(GEOMETRY, metadata_of(command, FitParams(beta=4.0), GEOMETRY)) as output:
         output.add(table_of(ALL))
         body = output.finish()
-    said = {key.decode(): value.decode() for key, value in pq.read_metadata(pa.BufferReader(body)).metadata.items()}
-    assert said["prismline.job_id"] == "first light"
-    assert json.loads(said["prismline.params"]) == {
+    metadata = {key.decode(): value.decode() for key, value in pq.read_metadata(pa.BufferReader(body)).metadata.items()}
+    assert metadata["prismline.job_id"] == "first light"
+    assert json.loads(metadata["prismline.params"]) == {
         "beta": 4.0, "max_refine_iter": 3, "snr_min": 1.5, "mf_snr_min": 5.0, "f_sep": 1.2, "neg_thresh": 5.0,
         "decomposer": "gaussline", "preset": "best",
     }  # fmt: skip
-    units = json.loads(said["prismline.units"])
+    units = json.loads(metadata["prismline.units"])
     assert (units["component_amplitudes"], units["component_means_physical"]) == ("K", "m/s")
     assert (units["component_fluxes_physical"], units["longitude"]) == ("K m/s", "deg")
-    assert json.loads(said["prismline.geometry"])["celestial"] == {"CTYPE1": "GLON-CAR", "CTYPE2": "GLAT-CAR"}
+    assert json.loads(metadata["prismline.geometry"])["celestial"] == {"CTYPE1": "GLON-CAR", "CTYPE2": "GLAT-CAR"}

@@ -21,7 +21,7 @@ from prismline_runtime import (
     Transport,
     UnavailableError,
 )
-from prismline_worker import going_runs, progress
+from prismline_worker import progress, run_state_cache
 from prismline_worker.processing import reason_of
 
 pytestmark = pytest.mark.emulator
@@ -31,7 +31,7 @@ HOT_PATH = ["UpdateItem", "GetObject", "PutObject", "TransactWriteItems", "GetIt
 
 
 class Clock:
-    """The part of `time` that `going_runs` and `progress` use."""
+    """The part of `time` that `run_state_cache` and `progress` use."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -43,12 +43,12 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(going_runs, "time", clock)
+    monkeypatch.setattr(run_state_cache, "time", clock)
     return clock
 
 
-def kinds(said: list[tuple[str, str]]) -> list[str]:
-    return sorted(kind for kind, _ in said)
+def kinds(events: list[tuple[str, str]]) -> list[str]:
+    return sorted(kind for kind, _ in events)
 
 
 # ---- a chunk without errors
@@ -121,22 +121,22 @@ def _reachable_again(world: WorkerWorld) -> Any:
 def test_the_worker_that_ends_the_last_chunk_announces_the_drain(world: WorkerWorld) -> None:
     world.open_run(FIRST, SECOND)
     world.process(FIRST)
-    assert kinds(world.said()) == ["chunk.completed"]
+    assert kinds(world.announced()) == ["chunk.completed"]
     world.process(SECOND)
-    assert kinds(world.said()) == ["chunk.completed", "run.drained"]
+    assert kinds(world.announced()) == ["chunk.completed", "run.drained"]
     assert world.run().chunks_completed == 2
 
 
 def test_a_redelivery_publishes_the_same_events_until_the_runs_end_is_recorded(world: WorkerWorld) -> None:
     world.open_run()
     world.process()
-    first = world.said()
+    first = world.announced()
     assert kinds(first) == ["chunk.completed", "run.drained"]
     assert world.process()
-    assert sorted(world.said()) == sorted(first)
+    assert sorted(world.announced()) == sorted(first)
     world.ledger.record_end(world.run(), "completed")
     assert world.process()
-    assert kinds(world.said()) == ["chunk.completed"]
+    assert kinds(world.announced()) == ["chunk.completed"]
     assert world.chunk().attempts == 1
 
 
@@ -144,10 +144,10 @@ def test_the_redelivery_announces_an_end_whose_answer_was_lost(world: WorkerWorl
     world.open_run()
     world.aws.lost = {"TransactWriteItems"}
     assert not world.process()
-    assert (world.chunk().state, world.said()) == (ChunkStatus.COMPLETED, [])
+    assert (world.chunk().state, world.announced()) == (ChunkStatus.COMPLETED, [])
     world.aws.lost = set()
     assert world.process()
-    assert kinds(world.said()) == ["chunk.completed", "run.drained"]
+    assert kinds(world.announced()) == ["chunk.completed", "run.drained"]
     assert world.run().chunks_completed == 1
 
 
@@ -163,8 +163,8 @@ def test_a_late_success_in_a_drained_run_is_announced(world: WorkerWorld, monkey
 
     monkeypatch.setattr(Bucket, "create", slow)
     assert world.process()
-    assert kinds(world.said()) == ["chunk.completed", "run.drained", "run.recovered"]
-    assert not world.chunk().unsaid
+    assert kinds(world.announced()) == ["chunk.completed", "run.drained", "run.recovered"]
+    assert not world.chunk().announcement_pending
     run = world.run()
     assert (run.chunks_completed, run.chunks_failed) == (1, 0)
 
@@ -206,7 +206,7 @@ def test_an_attempt_that_fails_without_an_outage_gives_the_chunk_back_and_counts
     chunk = world.chunk()
     assert (chunk.state, chunk.last_error) == (ChunkStatus.PENDING, reason)
     assert (chunk.attempts, chunk.interruptions) == (1, 0)
-    assert world.said() == []
+    assert world.announced() == []
 
 
 def test_a_run_shows_the_error_of_a_chunk_that_raised_three_times_until_the_chunk_succeeds(
@@ -307,7 +307,7 @@ def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: WorkerWor
     ((body, attributes),) = world.take("chunks-dlq")
     assert attributes["error"] == chunk.error
     assert FIRST in body
-    assert kinds(world.said()) == ["chunk.failed", "run.drained"]
+    assert kinds(world.announced()) == ["chunk.failed", "run.drained"]
 
 
 def test_an_unknown_workload_leaves_a_dead_letter_too(world: WorkerWorld) -> None:
@@ -335,7 +335,7 @@ def test_a_chunk_fails_only_after_its_message_was_copied(world: WorkerWorld) -> 
     assert len(world.take("chunks-dlq")) == 1
     world.aws.down = set()
     assert world.process()
-    assert kinds(world.said()) == ["chunk.failed", "run.drained"]
+    assert kinds(world.announced()) == ["chunk.failed", "run.drained"]
     assert world.take("chunks-dlq") == [], "the message of a failed chunk is not copied again"
 
 
@@ -354,7 +354,7 @@ def test_a_chunk_that_was_reopened_during_its_attempt_is_tried_again(
     monkeypatch.setattr(Transport, "dead_letter", recovered)
     assert not world.process(workload="paint"), "SQS delivers the message again"
     assert world.chunk().state is ChunkStatus.PENDING
-    assert world.said() == []
+    assert world.announced() == []
     assert world.process()
     assert world.chunk().state is ChunkStatus.COMPLETED
 
@@ -368,7 +368,7 @@ def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: WorkerWorld) -> Non
         "There is no chunk-0000777 of run run-1 in the ledger.",
         "There is no run run-777 in the ledger.",
     ]
-    assert world.said() == []
+    assert world.announced() == []
 
 
 # ---- a run that was stopped
@@ -379,7 +379,7 @@ def test_a_chunk_of_a_stopped_run_is_skipped_without_an_event(world: WorkerWorld
     world.ledger.stop_run(RUN_ID, "cancelled")
     assert world.process()
     assert (world.chunk().state, world.chunk().attempts) == (ChunkStatus.PENDING, 0)
-    assert world.said() == []
+    assert world.announced() == []
 
 
 def test_the_end_of_a_chunk_is_announced_even_if_its_run_was_stopped(world: WorkerWorld) -> None:
@@ -389,7 +389,7 @@ def test_the_end_of_a_chunk_is_announced_even_if_its_run_was_stopped(world: Work
     world.aws.down = set()
     world.ledger.stop_run(RUN_ID, "cancelled")
     assert world.process(FIRST)
-    assert kinds(world.said()) == ["chunk.completed"]
+    assert kinds(world.announced()) == ["chunk.completed"]
 
 
 def test_a_stop_is_honoured_within_five_seconds(world: WorkerWorld, clock: Clock) -> None:
@@ -411,15 +411,15 @@ def test_the_chunks_of_a_resumed_run_are_processed_at_once(world: WorkerWorld, c
 
 
 def test_the_number_of_remembered_runs_is_limited(world: WorkerWorld, clock: Clock) -> None:
-    going = going_runs.GoingRuns(world.ledger, most=2)
+    run_states = run_state_cache.RunStateCache(world.ledger, most=2)
     for run_id in ("a", "b", "c"):
         world.ledger.open_run(NewRun(run_id=run_id, survey="s", job_id="j", workload="w"))
-        assert not going.stopped(run_id)
+        assert not run_states.stopped(run_id)
     world.aws.calls.clear()
-    assert not going.stopped("c")
-    assert not going.stopped("b")
+    assert not run_states.stopped("c")
+    assert not run_states.stopped("b")
     assert world.aws.calls == []
-    assert not going.stopped("a")
+    assert not run_states.stopped("a")
     assert world.aws.calls == ["GetItem"]
 
 
@@ -433,4 +433,4 @@ def test_a_chunk_with_a_status_of_a_newer_release_waits_for_a_newer_worker(world
     assert Envelope.model_validate_json(body).data["chunk_id"] == FIRST
     assert "ARCHIVED" in attributes["unknown"]
     assert world.chunk() == before
-    assert world.said() == []
+    assert world.announced() == []

@@ -12,12 +12,12 @@ from worker_world import FIRST, RUN_ID, SECOND, WorkerWorld, spectra_world
 from prismline_contracts.base import now
 from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.items import RunItem
-from prismline_coordination import Lease, Leases, Server
+from prismline_coordination import CoordinationServer, Lease, Leases
 from prismline_ledger import Ledger, waiting_for
 from prismline_ledger.testing import Clock
 from prismline_localstack.testing import ValkeyServer
 from prismline_runtime import Work
-from prismline_worker.pacing import renewed
+from prismline_worker.concurrency import renewed
 from prismline_worker.run_queues import RunQueues, queues_of
 
 pytestmark = pytest.mark.emulator
@@ -33,7 +33,7 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, valkey_serve
 
 @pytest.fixture
 def leases(valkey_server: ValkeyServer) -> Leases:
-    return Leases(Server.at(valkey_server.url))
+    return Leases(CoordinationServer.at(valkey_server.url))
 
 
 def take_slot(leases: Leases) -> list[Lease]:
@@ -104,7 +104,7 @@ def test_the_slot_of_a_long_chunk_is_renewed(
     world: WorkerWorld, valkey_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test shortens the lease in the server. Shortly afterwards it has its full time again."""
-    monkeypatch.setattr("prismline_worker.pacing.RENEWALS", 300)
+    monkeypatch.setattr("prismline_worker.concurrency.RENEWALS", 300)
     fit, client = world.fitter.fit, valkey.Valkey.from_url(valkey_server.url, decode_responses=True)
 
     def take_long(*arguments: Any, **options: Any) -> Any:
@@ -121,7 +121,7 @@ def test_the_slot_of_a_long_chunk_is_renewed(
 
 def test_slots_are_lost_once_valkey_has_been_down_for_as_long_as_a_lease(valkey_server: ValkeyServer) -> None:
     clock = Clock()
-    leases = Leases(Server.at(valkey_server.url), clock=clock.monotonic)
+    leases = Leases(CoordinationServer.at(valkey_server.url), clock=clock.monotonic)
     held = take_slot(leases)
     valkey_server.kill()
     clock.advance(20)

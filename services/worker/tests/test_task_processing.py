@@ -22,9 +22,9 @@ from tasks_world import RUN_ID, TasksWorld, tasks_world
 
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.envelope import Envelope
-from prismline_coordination import Server, Stats
+from prismline_coordination import CoordinationServer, Stats
+from prismline_emulator.endpoints import free_port
 from prismline_ledger import GivenBackTask, Ledger, TaskEnding, waiting_for
-from prismline_localstack.endpoints import free_port
 from prismline_localstack.standins.site import Site, page_body
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
@@ -51,8 +51,8 @@ def at_once(*calls: Callable[[], object]) -> None:
             call.result()
 
 
-def kinds(said: list[tuple[str, str]]) -> list[str]:
-    return sorted(kind for kind, _ in said)
+def kinds(events: list[tuple[str, str]]) -> list[str]:
+    return sorted(kind for kind, _ in events)
 
 
 # ---- tasks without errors
@@ -71,7 +71,7 @@ def test_all_tasks_of_a_run_are_fetched_and_counted_and_the_drain_has_one_event(
     assert set(world.statuses(ids)) == {"COMPLETED"}
     assert [world.body(task) for task in world.tasks(ids)] == [page_body(n) for n in range(30)]
     assert (world.run.chunks_total, world.run.chunks_completed, world.run.chunks_failed) == (30, 30, 0)
-    assert kinds(world.said()) == ["run.drained"]
+    assert kinds(world.announced()) == ["run.drained"]
     assert world.depth() == 0
     assert all(task.attempts == 1 and task.duration_ms is not None for task in world.tasks(ids))
 
@@ -98,7 +98,7 @@ def test_if_every_message_is_delivered_twice_every_task_counts_once(world: Tasks
         assert world.process(ids[7:])
     assert (world.run.chunks_completed, world.run.chunks_failed) == (12, 1)
     assert world.site.counts["/page/3"] == 1
-    assert len(set(world.said())) == 1, "a repeated announcement has the same id"
+    assert len(set(world.announced())) == 1, "a repeated announcement has the same id"
 
 
 def test_two_workers_with_the_same_message_at_once_count_every_task_once(world: TasksWorld) -> None:
@@ -252,10 +252,10 @@ def test_a_success_after_the_end_of_the_run_is_announced_and_removes_the_recorde
     assert world.statuses([name]) == ["COMPLETED"]
     run = world.run
     assert (run.chunks_completed, run.chunks_failed, run.ended_status) == (1, 0, None)
-    said = world.said()
-    assert kinds(said) == ["run.drained", "run.tasks.recovered"]
+    events = world.announced()
+    assert kinds(events) == ["run.drained", "run.tasks.recovered"]
     assert world.process([name], shard=shard, shard_count=shard_count)
-    assert kinds(world.said()) == ["run.drained"], "only the drain is repeated, until the end is recorded"
+    assert kinds(world.announced()) == ["run.drained"], "only the drain is repeated, until the end is recorded"
 
 
 def test_tasks_of_a_stopped_run_stay_unchanged(world: TasksWorld) -> None:
@@ -264,6 +264,24 @@ def test_tasks_of_a_stopped_run_stay_unchanged(world: TasksWorld) -> None:
     assert world.process(ids)
     assert world.site.counts == {}
     assert (world.statuses(ids), world.depth()) == (["PENDING", "PENDING"], 0)
+
+
+def test_a_stop_during_the_work_leaves_the_tasks_that_wait_for_their_turn(world: TasksWorld) -> None:
+    ids = world.open_run([f"/slow/1/{n}" for n in range(40)])
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(partial(world.worker(urls_host_concurrency=2).process, ids))
+        assert wait_until(lambda: len(world.site.counts) >= 2, 30.0)
+        world.ledger.stop_run(RUN_ID, "cancelled")
+        assert done.result()
+    tasks = world.tasks(ids)
+    fetched = [task for task in tasks if task.status == "COMPLETED"]
+    left = [task for task in tasks if task.status == "PENDING"]
+    assert len(fetched) == len(world.site.counts) < 20
+    assert len(fetched) + len(left) == 40
+    assert all(task.attempts == task.interruptions for task in left), "no attempt was used"
+    assert world.depth() == 1, "a run that is resumed at once continues"
+    assert world.process([task.task_id for task in left])
+    assert len(world.site.counts) == len(fetched)
 
 
 def test_tasks_for_which_an_invocation_has_no_time_are_sent_again(world: TasksWorld) -> None:
@@ -352,7 +370,7 @@ def test_a_crash_of_valkey_in_mid_run_loses_no_task(world: TasksWorld) -> None:
 def test_a_lease_that_was_lost_stops_its_work_and_uses_up_no_attempt(
     world: TasksWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prismline_worker.pacing.RENEWALS", 300)
+    monkeypatch.setattr("prismline_worker.concurrency.RENEWALS", 300)
     ids = world.open_run(["/slow/20/1"])
     thread = threading.Thread(target=world.process, args=(ids,), kwargs={"max_concurrency": 1, "params": {}})
     thread.start()
@@ -371,7 +389,7 @@ def test_a_lease_that_was_lost_stops_its_work_and_uses_up_no_attempt(
 def test_fetches_are_counted_in_valkey(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1", "/page/2", "/status/404"])
     world.process(ids)
-    counts = Stats(Server.at(world.valkey.url)).read(f"run:{RUN_ID}")
+    counts = Stats(CoordinationServer.at(world.valkey.url)).read(f"run:{RUN_ID}")
     assert counts == {"completed": 2, "failed": 1, "bytes": len(page_body(1)) + len(page_body(2))}
 
 
@@ -404,7 +422,7 @@ def test_a_worker_killed_at_any_step_loses_and_doubles_nothing(world: TasksWorld
     world.work_off()
     assert (world.run.chunks_completed, world.run.chunks_failed) == (13, 1)
     assert [world.body(task) for task in world.tasks(ids)[:12]] == [page_body(n) for n in range(12)]
-    assert set(kinds(world.said())) == {"run.drained"}
+    assert set(kinds(world.announced())) == {"run.drained"}
 
 
 # ---- decisions

@@ -1,4 +1,4 @@
-"""The walk of a chunk from its queue to the ledger stays short, and docs/architecture.md draws it."""
+"""The walk of a chunk from its queue to the ledger stays short, and docs/explanation/architecture.md draws it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from worker_world import FIRST, WorkerWorld
 
-PAGE = Path(__file__).parents[3] / "docs/architecture.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/architecture.md"
 #: Most files to open to follow a chunk, without the contracts' models and the inside of the workload.
 MOST_FILES = 14
 #: Polls the queue and calls the handler; the test calls the handler itself.

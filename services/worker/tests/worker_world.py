@@ -211,7 +211,7 @@ class WorkerWorld:
             ((body, _),) = self.take("refits")
         return self.deliver(body, "refits")
 
-    def said(self) -> list[tuple[str, str]]:
+    def announced(self) -> list[tuple[str, str]]:
         """Short types and ids of the events that were published since the last call."""
         events = drained(boto3.client("sqs"), self.observer, wait_seconds=1)
         return [(event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]) for event in events]

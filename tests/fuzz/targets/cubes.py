@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from numcodecs import Blosc, Zstd
 
-from prismline_api.maps.inputs import neighbours, read_spectra
+from prismline_api.maps.chunk_spectra import neighbours, read_spectra
 from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry, geometry_key
-from prismline_cube import SpectralAxis
+from prismline_cube import DisplayAxis
 from prismline_cube.testing import (
     BAD_CHUNKS,
     BAD_FITS,
@@ -49,7 +49,7 @@ from prismline_ledger import NewChunk
 from prismline_runtime import Bucket, PermanentError, UnavailableError
 from prismline_runtime.storage import ObjectReader
 from prismline_splitter.workload import Source
-from prismline_splitter.workloads.spectra import Spectra
+from prismline_splitter.workloads.spectra import SpectraSplitter
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.cube_chunk import open_cube_chunk
 from tests.fuzz.mutations import EXTREMES, documents, encoded, mutated_bytes
@@ -136,8 +136,8 @@ def _split(data: bytes, noise: bytes | None, chunk_input: str) -> None:
             bucket.write(NOISE, noise)
             fields["params"] = {"noise": NOISE}
         source = Source(RUN, bucket, work, lambda _, find: find(), lambda _: bucket, 0.002)
-        split = Spectra().split(SpectraManifest.model_validate(fields), source)
-        SpectralAxis.of(CubeGeometry.model_validate_json(bucket.read(geometry_key(RUN))))
+        split = SpectraSplitter().split(SpectraManifest.model_validate(fields), source)
+        DisplayAxis.of(CubeGeometry.model_validate_json(bucket.read(geometry_key(RUN))))
         for chunk in split.chunks:
             _work_off(chunk, bucket)
 

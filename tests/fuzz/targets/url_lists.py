@@ -12,7 +12,8 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from prismline_splitter.lists import ListFormat, UrlList, blocks
+from prismline_splitter.lists import ListFormat, UrlList
+from prismline_splitter.rows import blocks
 from tests.fuzz.mutations import mutated_bytes
 from tests.fuzz.target import Target
 

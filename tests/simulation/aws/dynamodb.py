@@ -577,8 +577,8 @@ class DynamoDB(Client):
                 for write in done
             ]
             for change in changes:
-                for heard in aws.on_write:
-                    heard(*change)
+                for listener in aws.on_write:
+                    listener(*change)
             for committed in aws.on_commit:
                 committed(changes)
 

@@ -61,13 +61,13 @@ class Delivery:
         """Send the event to the target's dead-letter queue. Without such a queue the event is lost."""
         if self.target.dead_letter_arn is None:
             return
-        said = {
+        reasons = {
             "ERROR_CODE": "SDK_CLIENT_ERROR",
             "EXHAUSTED_RETRY_CONDITION": "MaximumEventAgeInSeconds",
             "RULE_ARN": self.rule.arn,
             "TARGET_ARN": self.target.arn,
         }
-        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in said.items()}
+        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in reasons.items()}
         queue = self._aws.queues[self.target.dead_letter_arn.rpartition(":")[2]]
         self._aws.sqs.enqueue(queue, self._event_text, attributes)
 
@@ -198,8 +198,8 @@ class Events(Client):
     ) -> str:
         """Put an event on a bus, without a gate. Return its id."""
         event = self._event(source, detail_type, detail, resources)
-        for heard in self._aws.on_event:
-            heard(event)
+        for listener in self._aws.on_event:
+            listener(event)
         text = ""
         for rule in self._aws.rules.values():
             if rule.bus == bus and rule.enabled and rule.matches is not None and rule.matches(event):

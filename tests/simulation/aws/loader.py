@@ -1,8 +1,8 @@
 """The account that the repository's CloudFormation templates describe.
 
-`blueprint` reads `platform/template.yaml` and every `services/*/template.yaml` once. `Blueprint.build` makes an account
-from it in well under a millisecond. An unknown resource type or intrinsic function is an error, so that the simulation
-cannot silently differ from a deployment.
+`blueprint` reads `platform/template.yaml`, every `services/*/template.yaml` and the template of a pool once.
+`Blueprint.build` makes an account from it in well under a millisecond. An unknown resource type or intrinsic function
+is an error, so that the simulation cannot silently differ from a deployment.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prismline_contracts.pools import pool_queue
+from prismline_deploy.pools import POOL_TEMPLATE
 from prismline_localstack.stacks import merge_outputs, templates
 from tests.simulation.aws.base import ACCOUNT, REGION
 from tests.simulation.aws.dynamodb import Table, table_of
@@ -22,6 +24,7 @@ from tests.simulation.aws.events import Rule, bus_arn, rule_of, target_of
 from tests.simulation.aws.s3 import Bucket
 from tests.simulation.aws.sqs import Queue, arn_of, url_of
 from tests.simulation.aws.stepfunctions import StateMachine, machine_arn, machine_of
+from tests.simulation.functions import POOL
 from tests.templates.reading import read_template
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 
 #: Parameters for every template that declares them.
-PARAMETERS = {"DeployFunctions": "true", "DeploySearch": "false"}
+PARAMETERS = {"DeployFunctions": "true", "DeploySearch": "false", "Pool": POOL}
 
 _PSEUDO_PARAMETERS = {
     "AWS::Region": REGION,
@@ -45,12 +48,14 @@ _PSEUDO_PARAMETERS = {
 _WITHOUT_EFFECT = frozenset(
     {
         "AWS::CloudWatch::Alarm",
+        "AWS::CloudWatch::Dashboard",
         "AWS::IAM::ManagedPolicy",
         "AWS::IAM::Role",
         "AWS::Lambda::Function",
         "AWS::Lambda::Permission",
         "AWS::Lambda::Url",
         "AWS::Logs::LogGroup",
+        "AWS::Logs::QueryDefinition",
         "AWS::S3::BucketPolicy",
         "AWS::SNS::Subscription",
         "AWS::SNS::Topic",
@@ -88,6 +93,8 @@ class EventSource:
     batch_size: int
     #: Timeout of an invocation in seconds.
     timeout: float
+    #: `module.function`
+    handler: str
 
 
 @dataclass
@@ -103,6 +110,8 @@ class Blueprint:
     state_machines: dict[str, StateMachine] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
     event_sources: list[EventSource] = field(default_factory=list)
+    #: The handler of each function, `module.function`, by the function's name.
+    handlers: dict[str, str] = field(default_factory=dict)
     #: The stacks' outputs as the services' environment variables, e.g. `RUNS_TABLE`.
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -131,7 +140,7 @@ class TemplateError(ValueError):
 @cache
 def blueprint(environment: str = "sim", root: Path = ROOT) -> Blueprint:
     """The resources of the templates below `root` for `environment`. Raises TemplateError."""
-    paths = {"platform": root / "platform" / "template.yaml", **templates(root)}
+    paths = {"platform": root / "platform" / "template.yaml", **templates(root), pool_queue(POOL): root / POOL_TEMPLATE}
     stacks = {name: _Stack(name, path, environment) for name, path in paths.items()}
     exports: dict[str, Any] = {}
     for stack in stacks.values():
@@ -139,6 +148,7 @@ def blueprint(environment: str = "sim", root: Path = ROOT) -> Blueprint:
         exports |= stack.own_exports()
     made = Blueprint(environment)
     functions = {name: each for stack in stacks.values() for name, each in stack.functions().items()}
+    made.handlers = {name: each["ImageConfig"]["Command"][0] for name, each in functions.items()}
     for stack in stacks.values():
         stack.known_functions = functions
         stack.add_to(made)
@@ -267,7 +277,8 @@ class _Stack:
         function = self.known_functions[properties["FunctionName"]]
         queue = properties["EventSourceArn"].rpartition(":")[2]
         size = int(properties.get("BatchSize", 10))
-        made.event_sources.append(EventSource(queue, function["FunctionName"], size, float(function.get("Timeout", 3))))
+        timeout, handler = float(function.get("Timeout", 3)), function["ImageConfig"]["Command"][0]
+        made.event_sources.append(EventSource(queue, function["FunctionName"], size, timeout, handler))
 
     # ---- values
 
@@ -356,6 +367,9 @@ class _Stack:
     def all_hold(self, argument: Any) -> bool:
         return all(self.resolve(each) for each in argument)
 
+    def any_holds(self, argument: Any) -> bool:
+        return any(self.resolve(each) for each in argument)
+
     def holds(self, condition: str) -> bool:
         return self._holds(condition)
 
@@ -372,6 +386,7 @@ _FUNCTIONS: dict[str, Callable[[_Stack, Any], Any]] = {
     "Fn::Equals": _Stack.equal,
     "Fn::Not": _Stack.negated,
     "Fn::And": _Stack.all_hold,
+    "Fn::Or": _Stack.any_holds,
     "Fn::Condition": _Stack.holds,
 }
 

@@ -172,8 +172,8 @@ class S3(Client):
         bucket[key] = stored
         if bucket.versioned:
             bucket.versions.setdefault(key, []).append(stored)
-        for heard in self._aws.on_put_object:
-            heard(bucket.name, key, stored)
+        for listener in self._aws.on_put_object:
+            listener(bucket.name, key, stored)
         if bucket.announces:
             self._announce(bucket, stored, reason)
         return stored

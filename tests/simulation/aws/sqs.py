@@ -448,8 +448,10 @@ def _each(entries: Iterable[Mapping[str, Any]], act: Any) -> dict[str, Any]:
         try:
             act(each)
         except ClientError as error:
-            said = error.response["Error"]
-            failed.append({"Id": each["Id"], "SenderFault": True, "Code": said["Code"], "Message": said["Message"]})
+            details = error.response["Error"]
+            failed.append(
+                {"Id": each["Id"], "SenderFault": True, "Code": details["Code"], "Message": details["Message"]}
+            )
         else:
             done.append({"Id": each["Id"]})
     return ({"Successful": done} if done else {}) | ({"Failed": failed} if failed else {})

@@ -149,7 +149,7 @@ class StepFunctions(Client):
         self._numbers = 0
         #: Seconds between an answer or a start and the next step.
         self.transition_seconds = 0.0
-        #: Whether a retried task keeps its token, as in the embedded emulator. On AWS it gets a new one.
+        #: Whether a retried task keeps its token, as in the emulator. On AWS it gets a new one.
         self.tokens_reused = False
         #: Called before each call of a task. Returns error and cause if the call has to fail.
         self.task_fault: Callable[[Execution, str], tuple[str, str] | None] | None = None
@@ -378,15 +378,15 @@ class StepFunctions(Client):
         self._end(execution, "SUCCEEDED", output=asl.to_json(self.input_of(execution, state)))
 
     def enter_fail(self, execution: Execution, state: State) -> None:
-        said = {}
+        failure = {}
         for name in ("Error", "Cause"):
             path = state.raw.get(f"{name}Path")
-            said[name.lower()] = (
+            failure[name.lower()] = (
                 state.raw.get(name)
                 if path is None
                 else asl.compile_expression(path)(execution.data, self.context_of(execution))
             )
-        self._end(execution, "FAILED", **said)
+        self._end(execution, "FAILED", **failure)
 
     def enter_wait(self, execution: Execution, state: State) -> None:
         raw, context = state.raw, self.context_of(execution)
@@ -505,8 +505,8 @@ class StepFunctions(Client):
         if catcher is None:
             self._end(execution, "FAILED", error=error.error, cause=error.cause)
             return
-        said = {"Error": error.error, "Cause": error.cause}
-        execution.data = asl.with_result(execution.data, catcher.get("ResultPath", "$"), said)
+        failure = {"Error": error.error, "Cause": error.cause}
+        execution.data = asl.with_result(execution.data, catcher.get("ResultPath", "$"), failure)
         self._guarded(execution, lambda: self._enter(execution, catcher["Next"]))
 
     @staticmethod

@@ -60,7 +60,7 @@ def open_runs(aws: Aws) -> int:
     return int(answer["Count"])
 
 
-def test_an_index_lags_as_long_as_it_is_told(aws: Aws, hub: PlainHub) -> None:
+def test_an_index_lags_for_the_given_time(aws: Aws, hub: PlainHub) -> None:
     aws.tables["runs"].index_lag = 5
     aws.dynamodb.put_item(TableName="runs", Item=KEY | OPEN)
     hub.advance(4)
@@ -73,16 +73,16 @@ def test_an_index_lags_as_long_as_it_is_told(aws: Aws, hub: PlainHub) -> None:
     assert open_runs(aws) == 0
 
 
-def test_writes_are_heard_of_after_the_whole_request(aws: Aws) -> None:
-    heard: list[Any] = []
-    aws.on_write.append(lambda table, key, before, after: heard.append((key, before, after, len(aws.tables[table]))))
+def test_writes_are_reported_after_the_whole_request(aws: Aws) -> None:
+    noted: list[Any] = []
+    aws.on_write.append(lambda table, key, before, after: noted.append((key, before, after, len(aws.tables[table]))))
     commits: list[list[Change]] = []
     aws.on_commit.append(commits.append)
     chunk = {"PK": {"S": "run"}, "SK": {"S": "CHUNK#1"}, "n": {"N": "1"}}
     puts = [{"Put": {"TableName": "runs", "Item": item}} for item in (KEY, chunk)]
     aws.dynamodb.transact_write_items(TransactItems=puts)
     plain = {"PK": "run", "SK": "CHUNK#1", "n": 1}
-    assert heard == [(("run", "RUN"), None, {"PK": "run", "SK": "RUN"}, 2), (("run", "CHUNK#1"), None, plain, 2)]
+    assert noted == [(("run", "RUN"), None, {"PK": "run", "SK": "RUN"}, 2), (("run", "CHUNK#1"), None, plain, 2)]
     assert [len(commit) for commit in commits] == [2]
     add: dict[str, Any] = {
         "TableName": "runs",
@@ -91,12 +91,12 @@ def test_writes_are_heard_of_after_the_whole_request(aws: Aws) -> None:
         "ExpressionAttributeValues": {":n": {"N": "2"}},
     }
     aws.dynamodb.update_item(**add)
-    assert heard[2] == (("run", "CHUNK#1"), plain, plain | {"n": 3}, 2)
+    assert noted[2] == (("run", "CHUNK#1"), plain, plain | {"n": 3}, 2)
     assert aws.tables["runs"].get("run", "CHUNK#1") == plain | {"n": 3}
     code = refusal(aws.dynamodb.update_item, **add, ConditionExpression="attribute_not_exists(PK)")
-    assert (code, len(heard)) == ("ConditionalCheckFailedException", 3)
+    assert (code, len(noted)) == ("ConditionalCheckFailedException", 3)
     aws.dynamodb.delete_item(TableName="runs", Key=KEY)
-    assert heard[3][1:3] == ({"PK": "run", "SK": "RUN"}, None)
+    assert noted[3][1:3] == ({"PK": "run", "SK": "RUN"}, None)
 
 
 def test_what_was_read_stays_as_it_was(aws: Aws) -> None:
@@ -202,12 +202,12 @@ def test_a_conditional_write_may_conflict(aws: Aws) -> None:
     assert refusal(aws.s3.put_object, Bucket="b", Key="a", Body=b"1", IfNoneMatch="*") == ""
 
 
-def test_puts_are_heard_of(aws: Aws) -> None:
-    heard: list[tuple[str, str, bytes]] = []
-    aws.on_put_object.append(lambda bucket, key, put: heard.append((bucket, key, put.body)))
+def test_puts_are_reported(aws: Aws) -> None:
+    noted: list[tuple[str, str, bytes]] = []
+    aws.on_put_object.append(lambda bucket, key, put: noted.append((bucket, key, put.body)))
     aws.s3.create_bucket(Bucket="b")
     aws.s3.put_object(Bucket="b", Key="a", Body=b"1")
-    assert heard == [("b", "a", b"1")]
+    assert noted == [("b", "a", b"1")]
     assert aws.objects["b"]["a"].body == b"1"
 
 
@@ -231,10 +231,10 @@ def test_a_delivery_is_in_the_hubs_hands() -> None:
     """A delivery may come late, twice or never."""
     hub = Recorder()
     aws = deployed(hub)
-    said: list[Mapping[str, Any]] = []
-    aws.on_event.append(said.append)
+    events: list[Mapping[str, Any]] = []
+    aws.on_event.append(events.append)
     drained(aws)
-    assert [event["detail-type"] for event in said] == ["prismline.run.drained.v1"]
+    assert [event["detail-type"] for event in events] == ["prismline.run.drained.v1"]
     (delivery,) = hub.deliveries
     assert aws.queue("runs").messages == {}
     delivery()

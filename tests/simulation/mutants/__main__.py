@@ -1,11 +1,13 @@
 """`python -m tests.simulation.mutants`: put each mutant into a copy of the code and let the simulation search for it.
 
-A mutant is found when a schedule breaks a promise with it and keeps the promise without it. Exit code 1: a mutant
-survives that is not marked as equivalent.
+A mutant is found when a schedule breaks a promise with it and keeps the promise without it, or a test fails with it and
+passes without it. Exit code 1: a mutant survives that is not marked as equivalent.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import tempfile
 import time
@@ -26,13 +28,12 @@ from tests.simulation.mutants.schedules import LISTS, RANDOM, SCHEDULES
 from tests.simulation.mutants.trees import HangError, Runner, Tree, preload
 from tests.simulation.scripts import SCRIPTS
 
-README = Path(__file__).parent / "README.md"
-#: The heading of the part of the README that a whole run writes.
-HEADING = "## What was found"
-TABLE = ("| mutant | what it would do to a user | found by | in schedule, seed |", "| --- | --- | --- | --- |")
+#: The result of the last hunt of each mutant.
+RESULTS = Path(__file__).parent / "results.csv"
+COLUMNS = ("mutant", "found by", "schedule", "seed")
 #: What found a mutant that no schedule found.
 A_TEST = "a test"
-NOT_FOUND, EQUIVALENT = "**not found**", "equivalent"
+NOT_FOUND, EQUIVALENT = "not found", "equivalent"
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
 
@@ -86,8 +87,10 @@ def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int
                     return Verdict(mutant, done, seconds, schedule, seed, found["check"], found["message"])
                 if found is not None and found["check"] == "schedules end":
                     break
-        for test in mutant.tests:
-            if mutated.fails(test):
+        failing = [test for test in mutant.tests if mutated.fails(test)]
+        mutated.mend()
+        for test in failing:
+            if not mutated.fails(test):
                 return Verdict(mutant, done, time.monotonic() - began, test, 0, A_TEST)
     finally:
         mutated.mend()
@@ -125,7 +128,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds of random plans.")] = 150,
     seconds: Annotated[float, typer.Option(help="Longest time for one mutant.")] = 600.0,
     cores: Annotated[int, typer.Option(help="Number of mutants to hunt at the same time.")] = os.cpu_count() or 1,
-    write: Annotated[bool, typer.Option("--write", help="Write the results into the table of README.md.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the results to results.csv.")] = False,
 ) -> None:
     """Hunt mutants."""
     chosen = [mutant for mutant in MUTANTS if not only or mutant.name in only]
@@ -144,34 +147,32 @@ def main(
             found[verdict.mutant.name] = verdict
             console.print(line(verdict), markup=False)
             if write:
-                README.write_text(updated(README.read_text(), [verdict]))
+                RESULTS.write_text(updated(RESULTS.read_text(), verdict))
     verdicts = [found[mutant.name] for mutant in chosen]
     show(verdicts)
     console.print(f"{time.monotonic() - began:.0f} s on {cores} cores.")
     raise typer.Exit(1 if any(verdict.failed for verdict in verdicts) else 0)
 
 
-def updated(text: str, verdicts: list[Verdict]) -> str:
-    """The README with these verdicts in its table. Rows of other mutants stay."""
-    text, heading, before = text.partition(HEADING)
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines() if line.startswith("| ")}
-    rows |= {verdict.mutant.name: row(verdict) for verdict in verdicts}
-    kept = [rows.get(mutant.name, f"| {mutant.name} | {mutant.harm} | {NOT_FOUND} | |") for mutant in MUTANTS]
-    missing = sum(NOT_FOUND in line for line in kept)
-    equivalent = sum(EQUIVALENT in line for line in kept)
-    said = f"{len(kept)} mutants: {len(kept) - missing - equivalent} found, {equivalent} equivalent, {missing} not."
-    return "\n".join([f"{text}{heading}", "", said, "", *TABLE, *kept, ""])
+def updated(text: str, verdict: Verdict) -> str:
+    """The results with this verdict. Rows of other mutants stay."""
+    rows = {line[0]: line for line in csv.reader(text.splitlines()[1:])}
+    rows[verdict.mutant.name] = row(verdict)
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(rows[mutant.name] for mutant in MUTANTS if mutant.name in rows)
+    return file.getvalue()
 
 
-def row(verdict: Verdict) -> str:
-    """A line of the README's table."""
+def row(verdict: Verdict) -> list[str]:
+    """A line of the results."""
     mutant = verdict.mutant
     if verdict.schedule is None:
-        why = f"{EQUIVALENT}: {mutant.equivalent}" if mutant.equivalent else NOT_FOUND
-        return f"| {mutant.name} | {mutant.harm} | {why} | |"
+        return [mutant.name, EQUIVALENT if mutant.equivalent else NOT_FOUND, "", ""]
     alone = verdict.schedule in SCRIPTS or verdict.check == A_TEST
-    where = verdict.schedule.rpartition("/")[2] if alone else f"{verdict.schedule}, {verdict.seed}"
-    return f"| {mutant.name} | {mutant.harm} | {verdict.check} | {where} |"
+    where = verdict.schedule.rpartition("/")[2] if alone else verdict.schedule
+    return [mutant.name, verdict.check, where, "" if alone else str(verdict.seed)]
 
 
 def summary(verdicts: list[Verdict]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutants.changes import Rewrite, Setting
+from tests.simulation.mutants.functions import FUNCTION_MUTANTS
 from tests.simulation.mutants.lists import LIST_MUTANTS
 from tests.simulation.mutants.mutant import Mutant
 
@@ -88,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("a chunk that was given up completes",),
     ),
     Mutant(
-        "a late success is said once",
+        "a late success is announced once",
         Rewrite("prismline_ledger:_end_chunk", 'X | ({"unsaid": True} if late else {})', "X"),
         "If a worker dies between the write of a late success and its announcement, the success is never announced.",
         ("a chunk that was given up completes in silence",),
@@ -257,13 +258,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an existing output is taken for a complete one",
-        Rewrite("prismline_worker:Spectra.process", "timed_out_rows(...)", "[]"),
+        Rewrite("prismline_worker:SpectraWorkload.process", "timed_out_rows(...)", "[]"),
         "Rows for which an earlier worker had no time are never fitted.",
         ("workers freeze over slow rows", "two slow lanes"),
     ),
     Mutant(
         "an output is written over",
-        Rewrite("prismline_worker:Spectra.process", "not bucket.create(key, body)", "bucket.write(key, body)"),
+        Rewrite("prismline_worker:SpectraWorkload.process", "not bucket.create(key, body)", "bucket.write(key, body)"),
         "A message that is delivered twice overwrites the rows that the slow lane has fitted.",
         ("an output comes late",),
     ),
@@ -274,38 +275,38 @@ MUTANTS: tuple[Mutant, ...] = (
         ("recovered again and again",),
     ),
     Mutant(
-        "a repeat says nothing of the end",
+        "a repeat does not announce the end",
         Rewrite("prismline_worker:_skip", "chunk.state.terminal", "False"),
         "If a worker dies between the write of a chunk's end and its announcement, the end is never announced.",
         ("workers die",),
     ),
     Mutant(
         "a stopped run is worked on",
-        Rewrite("prismline_worker:on_chunk_process", "going.stopped(command.run_id)", "False"),
+        Rewrite("prismline_worker:on_chunk_process", "run_states.stopped(command.run_id)", "False"),
         "A cancelled run continues to use processors and the GPU.",
         ("cancelled while no worker runs", "cancelled with dead letters", "cancelled at once"),
     ),
     # ---- the status service
     Mutant(
         "a run that recovered stays failed",
-        Rewrite("prismline_status:_tell", "recovered(state, run)", "False"),
+        Rewrite("prismline_status:_announce_end", "recovered(state, run)", "False"),
         "A run is failed though none of its chunks is.",
         ("recovered once the cause is mended",),
     ),
     Mutant(
         "an end is recorded before it is announced",
         Rewrite(
-            "prismline_status:_tell",
+            "prismline_status:_announce_end",
             "announce(state, deps)",
             "if run is not None and over(run):\n    deps.ledger.record_end(run, state.status)\nannounce(state, deps)",
         ),
         "If a status service dies in between, the end is never announced.",
     ),
     Mutant(
-        "an end is recorded and its drain is not said",
-        Rewrite("prismline_status:_tell", "_say_drained(run, deps)", "None"),
+        "an end is recorded and its drain is not announced",
+        Rewrite("prismline_status:_announce_end", "_announce_drained(run, deps)", "None"),
         "If the last worker dies before it announces the drain, the drain is never announced.",
-        ("an end is looked at before the drain is said",),
+        ("an end is checked before the drain is announced",),
     ),
     Mutant(
         "an end is recorded of another reading",
@@ -410,10 +411,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "Every sweep reads all runs that ever existed.",
     ),
     Mutant(
-        "a drain is said once",
-        Rewrite("prismline_dlq_consumer:news_of", "return RunNews.DRAINED", "return None"),
+        "a drain is announced once",
+        Rewrite("prismline_dlq_consumer:due_announcement", "return RunAnnouncement.DRAINED", "return None"),
         "If the announcement of a drain is lost, the run stays running for 14 days.",
-        ("a drain is said by nobody else",),
+        ("a drain is announced by nobody else",),
     ),
     Mutant(
         "a lost message is not missed",
@@ -422,10 +423,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("messages are lost", "everybody dies", "recovered again and again"),
     ),
     Mutant(
-        "a sweep does not note what it has not said",
+        "a sweep does not note what it has not announced",
         Rewrite(
             "prismline_dlq_consumer:_Sweep._give_up",
-            "self._deps.ledger.give_up_chunk(..., unsaid=True)",
+            "self._deps.ledger.give_up_chunk(..., announcement_pending=True)",
             "self._deps.ledger.give_up_chunk(...)",
         ),
         "If a sweeper gives a chunk up and dies, the end of the chunk is never announced.",
@@ -582,10 +583,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("recovered again and again", "recovered while consumers die"),
     ),
     Mutant(
-        "a recovery that is done is not said again",
-        Rewrite("prismline_dlq_consumer:on_recover", "_say_recovered(...)\nreturn", "return"),
+        "a recovery that is done is not announced again",
+        Rewrite("prismline_dlq_consumer:on_recover", "_announce_recovered(...)\nreturn", "return"),
         "If the consumer dies before it announces that a recovery is done, that is never announced.",
-        ("a recovery is done and not said",),
+        ("a recovery is done and not announced",),
     ),
     Mutant(
         "a recovery is not handed on",
@@ -635,4 +636,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # ---- lists
     *LIST_MUTANTS,
+    # ---- functions
+    *FUNCTION_MUTANTS,
 )

@@ -1,4 +1,7 @@
-"""The mutants of lists: tasks, shards, ingestion, queues of runs, the api, exports, webhooks, leases, deletions."""
+"""The mutants of lists: tasks, shards, ingestion, queues of runs, the api, exports, webhooks, leases, deletions.
+
+And those of the runtime's consumer, which the simulation replaces: only tests find them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,10 @@ _EXPORTER_TESTS = "services/exporter/tests/test_exporting.py::"
 _ACTION_TESTS = "services/api/tests/test_actions.py::"
 _OPEN_JOB_TESTS = "services/api/tests/test_open_jobs.py::"
 _DELETION_TESTS = "services/splitter/tests/test_deletion.py::"
+_WEBHOOK_TESTS = "services/webhooks/tests/test_webhooks.py::"
+_CONSUMER_TESTS = "libs/runtime/tests/test_consumer.py::"
+_CHOICE_TESTS = "libs/runtime/tests/test_queue_choice.py::"
+_LEASE_TESTS = "libs/coordination/tests/test_leases.py::"
 _SLOT_TESTS = "services/worker/tests/test_slots.py::"
 
 LIST_MUTANTS: tuple[Mutant, ...] = (
@@ -65,8 +72,8 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "a task keeps its wait when it is reopened",
         Rewrite(
             "prismline_ledger:_reopen_group",
-            '("error", "completed_at", "first_started_at", "not_before")',
-            '("error", "completed_at", "first_started_at")',
+            '(*FAILURE, "completed_at", "first_started_at", "not_before")',
+            '(*FAILURE, "completed_at", "first_started_at")',
         ),
         "A recovered task waits for its site once more.",
         equivalent="the end of a task removes its wait, so that no FAILED task has one",
@@ -209,13 +216,13 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "a queue that is gone is not created again",
         Rewrite("prismline_dlq_consumer:_resend_tasks", "self._deps.run_queues.ensure(X)", "None"),
         "A large run whose queue was lost is stuck for ever.",
-        ("queues of runs are gone",),
+        ("the queue of a run that waits is gone",),
     ),
     Mutant(
         "a queue that is gone is an error",
         Rewrite("prismline_dlq_consumer:_messages", "if may_be_gone and X:\n    ...", "pass"),
         "A large run whose queue was lost is stuck for ever.",
-        ("queues of runs are gone",),
+        ("the queue of a run that waits is gone",),
     ),
     Mutant(
         "a run remembers its deleted queue",
@@ -248,7 +255,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "tasks that are given back are acknowledged",
         Rewrite(
             "prismline_worker:_Work.record",
-            "self.again |= {each.task.task_id: each.wait for each in given_back}",
+            "results.again |= {each.task.task_id: each.wait for each in given_back}",
             "pass",
         ),
         "A task whose site did not answer waits for the sweeper.",
@@ -258,7 +265,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "tasks that a recovery reopens during their attempt are acknowledged",
         Rewrite(
             "prismline_worker:_Work.record",
-            "self.again |= {task.task_id: 0.0 for task in ended.unchanged if X}",
+            "results.again |= {task.task_id: 0.0 for task in ended.unchanged if X}",
             "pass",
         ),
         "A task that a person has tried again waits for the sweeper.",
@@ -266,7 +273,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks that wait are acknowledged",
-        Rewrite("prismline_worker:on_tasks_process", "later | work.again | deferred", "work.again | deferred"),
+        Rewrite("prismline_worker:on_tasks_process", "later | results.again | deferred", "results.again | deferred"),
         "A task that is delivered before its time waits for the sweeper.",
         tests=(_WORKER_TESTS + "test_a_task_that_has_to_wait_is_sent_again_without_an_attempt",),
     ),
@@ -287,7 +294,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a letter is divided and not sent",
-        Rewrite("prismline_dlq_consumer:divide", "deps.transport.send(...)", "None"),
+        Rewrite("prismline_dlq_consumer:send_tasks_singly", "deps.transport.send(...)", "None"),
         "Tasks whose message failed wait for the sweeper.",
         ("workers of a list die", LISTS),
     ),
@@ -313,11 +320,57 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a retry of tasks sends nothing",
-        Rewrite("prismline_dlq_consumer.recovery:_retry_tasks", "self._send_tasks(...)", "None"),
+        Rewrite("prismline_dlq_consumer.recovery.failed_tasks:take_window", "self._send(...)", "None"),
         "Tasks that are tried again wait for the sweeper.",
         tests=(_DLQ_TESTS + "test_a_retry_of_a_run_sends_its_failed_tasks_and_no_others",),
     ),
     # ---- the exporter and the webhooks service
+    Mutant(
+        "two processes write one export",
+        Rewrite("prismline_exporter:_owned_by", 'Attr("owner").eq(item.owner) & X', "X"),
+        "An export has the parts of two writers, and cannot be opened.",
+        tests=(_EXPORTER_TESTS + "test_of_two_processes_one_writes",),
+    ),
+    Mutant(
+        "a run that goes on is exported",
+        Rewrite(
+            "prismline_exporter:_Export._ended_run", "run.drained_at is None and run.cancelled_at is None", "False"
+        ),
+        "An export is complete without the results that came later.",
+        tests=(_EXPORTER_TESTS + "test_a_run_that_has_not_ended_is_not_exported",),
+    ),
+    Mutant(
+        "a long export does not continue",
+        Rewrite("prismline_exporter:on_export_requested", "deps.transport.send(Queue.EXPORTS, X)", "None"),
+        "An export that takes longer than an invocation never ends.",
+        tests=(_EXPORTER_TESTS + "test_an_export_that_takes_longer_than_an_invocation_sends_itself_a_message",),
+    ),
+    Mutant(
+        "a delivered webhook is posted again",
+        Rewrite(
+            "prismline_webhooks:Deliveries.begin",
+            'Attr("PK").not_exists() | Attr("status").eq("PENDING")',
+            'Attr("PK").not_exists() | Attr("PK").exists()',
+        ),
+        "A target gets each event several times.",
+        tests=(_WEBHOOK_TESTS + "test_an_event_that_comes_again_is_not_posted_again",),
+    ),
+    Mutant(
+        "a target that is gone is tried on",
+        Rewrite("prismline_webhooks:decide", "answer.final or answer.status == httpx.codes.GONE", "answer.final"),
+        "A target that wants no posts gets them for a day.",
+        tests=(_WEBHOOK_TESTS + "test_a_target_that_is_gone_or_refused_is_given_up",),
+    ),
+    Mutant(
+        "a process polls the queues of runs that have ended",
+        Rewrite(
+            "prismline_worker:queues_of",
+            "run.task_queue is not None and run.cancelled_at is None and (run.drained_at is None)",
+            "run.task_queue is not None",
+        ),
+        "Consumers ask the queues of all runs that wait for their end.",
+        tests=(_SLOT_TESTS + "test_a_worker_polls_the_queues_of_runs_that_are_neither_stopped_nor_drained",),
+    ),
     Mutant(
         "a long export is given up for its age",
         Rewrite("prismline_exporter:on_export_requested", "message.envelope.model_copy(update=X)", "message.envelope"),
@@ -425,7 +478,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "pages of deleted jobs stay",
         Rewrite("prismline_splitter:run_prefixes", 'yield f"{RESULTS_PREFIX}{run_id}/"', "pass"),
         "The pages of a deleted job stay for ever.",
-        (LISTS,),
+        ("a list is deleted after its end",),
     ),
     Mutant(
         "a deletion leaves the items of the run",
@@ -435,8 +488,36 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     ),
     # ---- coordination
     Mutant(
+        "a lease counts until the server frees it",
+        Rewrite(
+            "prismline_coordination:Leases._until",
+            "max(self.seconds - SAFETY_SECONDS, self.seconds / 2)",
+            "self.seconds",
+        ),
+        "Two holders work in one slot while the first one stops.",
+        tests=(_LEASE_TESTS + "test_a_holder_counts_its_lease_as_lost_before_the_server_frees_it",),
+    ),
+    Mutant(
+        "a slot that another holder took is kept",
+        Rewrite(
+            "prismline_coordination:Leases.renew",
+            "[replace(lease, until=until) for lease, ok in X if ok]",
+            "[replace(lease, until=until) for lease, ok in X]",
+        ),
+        "After a restart of Valkey, a site gets more requests at a time than it may.",
+        tests=(_LEASE_TESTS + "test_a_slot_that_another_took_after_a_flush_is_lost",),
+    ),
+    Mutant(
+        "a rate limit ends with Valkey",
+        Rewrite(
+            "prismline_coordination:RateLimit.take", "return self._take_locally(...)", "return Admission(True, 0.0)"
+        ),
+        "While Valkey is down, a site gets requests without any limit.",
+        tests=("libs/coordination/tests/test_rate_limit.py::test_while_the_server_is_down_a_process_limits_itself",),
+    ),
+    Mutant(
         "a lease is kept while Valkey is down",
-        Rewrite("prismline_worker.pacing:renewed", "[lease for lease in held if leases.valid(lease)]", "held"),
+        Rewrite("prismline_worker.concurrency:renewed", "[lease for lease in held if leases.valid(lease)]", "held"),
         "After an outage of Valkey, a site gets more requests at a time than it may.",
         tests=(_SLOT_TESTS + "test_slots_are_lost_once_valkey_has_been_down_for_as_long_as_a_lease",),
     ),
@@ -448,6 +529,62 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     ),
     # ---- the runtime
     Mutant(
+        "messages that failed are deleted",
+        Rewrite(
+            "prismline_runtime:Consumer._invoke",
+            "[handle for key, handle in X if key not in failed]",
+            "[handle for key, handle in X]",
+        ),
+        "A chunk whose attempt failed waits for the sweeper.",
+        tests=(_CONSUMER_TESTS + "test_only_the_failed_part_of_a_batch_comes_back",),
+    ),
+    Mutant(
+        "the messages of a handler that raises are deleted",
+        Rewrite("prismline_runtime:Consumer._call_handler", "return received", "return set()"),
+        "Work that meets a bug waits for the sweeper, and its dead letter is missing.",
+        tests=(_CONSUMER_TESTS + "test_a_handler_that_raises_fails_its_whole_batch_and_the_consumer_continues",),
+    ),
+    Mutant(
+        "an answer that names other messages is a success",
+        Rewrite(
+            "prismline_runtime.consumer:unfinished", "failed if failed <= received else received", "failed & received"
+        ),
+        "Messages that a handler has not finished are deleted.",
+        tests=(_CONSUMER_TESTS + "test_an_invalid_answer_fails_the_whole_batch",),
+    ),
+    Mutant(
+        "a message is not kept hidden",
+        Rewrite("prismline_runtime:Consumer._keep_hidden", "self._set_visibility(X)", "None"),
+        "Work that takes longer than a minute is done twice, and is given up.",
+        tests=(_CONSUMER_TESTS + "test_a_message_stays_hidden_while_it_is_processed_for_long",),
+    ),
+    Mutant(
+        "a released message is deleted by its handler",
+        Rewrite("prismline_runtime:Consumer.release", "self._in_flight = {}", "pass"),
+        "A message that another process has by now is deleted.",
+        tests=(_CONSUMER_TESTS + "test_a_handler_that_finishes_after_the_release_does_not_delete_the_message",),
+    ),
+    Mutant(
+        "every message counts as one unit of work",
+        Rewrite("prismline_runtime:Consumer.run", "sum(X)", "1"),
+        "A small run waits behind as many messages of a hundred tasks as it has tasks.",
+        tests=(_CONSUMER_TESTS + "test_a_small_message_does_not_wait_for_as_many_large_ones",),
+    ),
+    Mutant(
+        "a queue makes up for the time in which it was empty",
+        Rewrite(
+            "prismline_runtime:QueueChoice.had_messages", "max(self._spent[name], self._present)", "self._spent[name]"
+        ),
+        "A run that comes back takes all turns, and others wait.",
+        tests=(_CHOICE_TESTS + "test_a_queue_that_was_empty_makes_up_for_nothing",),
+    ),
+    Mutant(
+        "empty queues do not rest",
+        Rewrite("prismline_runtime:QueueChoice.was_empty", "self._empty_at[name] = now", "pass"),
+        "Consumers ask empty queues all the time, which costs money.",
+        tests=(_CHOICE_TESTS + "test_an_empty_queue_rests_while_others_have_messages",),
+    ),
+    Mutant(
         "keys that DynamoDB leaves are forgotten",
         Rewrite("prismline_runtime:batch_get", "list(X) if Y else []", "[]"),
         "Tasks whose read DynamoDB left out are acknowledged and not processed.",
@@ -457,7 +594,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "deletions that DynamoDB leaves are forgotten",
         Rewrite("prismline_runtime:_delete_batch", "if left:\n    ...", "pass"),
         "URLs of a deleted job stay for ever.",
-        ("reads are stale and batches partial",),
+        ("a list is deleted after its end",),
     ),
     Mutant(
         "an item is read as it was",

@@ -255,7 +255,7 @@ SCHEDULES: Mapping[str, Plan] = {
         lists=(ListPlan(how="manifest", tasks=5, flaky=(0, 3)),),
         fetchers=2,
         faults=_crashes(0.3),
-        most_faults=30,
+        most_faults=60,
         struck=("fetcher",),
         repeated=0.5,
     ),
@@ -305,6 +305,13 @@ SCHEDULES: Mapping[str, Plan] = {
         queue_losses=(0.3, 1.5),
         sweep_seconds=60.0,
     ),
+    "the queue of a run that waits is gone": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=9),),
+        pauses=(("fetcher", 0.0, 60.0),),
+        queue_losses=(30.0,),
+        sweep_seconds=60.0,
+    ),
     "failed tasks are tried again": Plan(
         runs=(),
         lists=(ListPlan(how="manifest", tasks=9, gone=(0, 1, 2, 3, 4, 5, 7), retry_at=20.0),),
@@ -331,6 +338,13 @@ SCHEDULES: Mapping[str, Plan] = {
         faults=(("freeze", 0.04),),
         most_faults=4,
     ),
+    "a list is deleted after its end": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=9, delete_at=100.0),),
+        faults=(("partial", 0.3),),
+        most_faults=40,
+        struck=("splitter",),
+    ),
     "reads are stale and batches partial": Plan(
         runs=(),
         lists=(ListPlan(how="manifest", tasks=9, flaky=(2,), delete_at=300.0), ListPlan(tasks=3, gone=(1,))),
@@ -338,5 +352,34 @@ SCHEDULES: Mapping[str, Plan] = {
         read_lag=5.0,
         faults=(("partial", 0.3), ("throttle", 0.05)),
         most_faults=40,
+    ),
+    "a pool": Plan(
+        runs=(),
+        lists=(
+            ListPlan(how="manifest", tasks=5, function=True, pool=True, gone=(1,), flaky=(2,), rerun_at=120.0),
+            ListPlan(how="upload", tasks=5, function=True, flaky=(0,)),
+        ),
+        fetchers=2,
+    ),
+    "a function has new code": Plan(
+        runs=(),
+        lists=(
+            ListPlan(how="manifest", tasks=9, function=True, pool=True, flaky=(0, 3)),
+            ListPlan(how="upload", tasks=5, function=True, flaky=(1,)),
+        ),
+        fetchers=2,
+        upgraded_at=0.9,
+    ),
+    "too many failures, and then new code": Plan(
+        runs=(),
+        lists=(
+            ListPlan(how="manifest", tasks=27, function=True, gone=tuple(range(20)), tolerated_failures=1),
+            ListPlan(how="manifest", tasks=3, function=True, gone=(0,), tolerated_failures=1),
+        ),
+        upgraded_at=14.0,
+    ),
+    "one failure too many": Plan(
+        runs=(),
+        lists=(ListPlan(how="manifest", tasks=5, function=True, gone=(0, 2), tolerated_failures=1),),
     ),
 }

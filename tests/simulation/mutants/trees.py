@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,9 +27,12 @@ COPIED = (
     "tests/simulation",
     "tests/templates",
     "tests/__init__.py",
+    "tests/run_view.py",
 )
 #: Not copied: generated files, and files of other tests.
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "aws_data")
+#: Names of the modules of the project.
+_OWN = re.compile(r"prismline_|(prismline|tests)(\.|$)")
 #: Seconds of real time after which a schedule counts as endless.
 HANG_SECONDS = 180.0
 #: Schedules between two garbage collections.
@@ -52,7 +56,7 @@ class Tree:
 
     def enter(self) -> None:
         """Make this process import this copy instead of the installed packages."""
-        for name in [name for name in sys.modules if name.startswith(("prismline_", "tests.")) or name == "tests"]:
+        for name in [name for name in sys.modules if _OWN.match(name)]:
             del sys.modules[name]
         sources = [str(path) for path in sorted(self.folder.glob("**/src")) if path.is_dir()]
         sys.path[:0] = [str(self.folder), *sources]

@@ -25,7 +25,7 @@ MESSAGES = [name for name, entry in ENTRIES.items() if entry.channel]
 FILES = catalogue.files(CONTRACTS)
 DOCUMENT: dict[str, Any] = json.loads(FILES[catalogue.ASYNCAPI])
 #: `make contracts` installs the official schema here.
-OFFICIAL = Path(sys.prefix) / "asyncapi/node_modules/@asyncapi/specs/schemas/3.0.0.json"
+OFFICIAL = Path(sys.prefix) / "npm/node_modules/@asyncapi/specs/schemas/3.0.0.json"
 
 
 @pytest.mark.skipif(not OFFICIAL.exists(), reason="`make contracts` installs the schema of AsyncAPI")

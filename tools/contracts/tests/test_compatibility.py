@@ -411,15 +411,15 @@ def test_the_check_judges_a_change_of_a_current_contract(
     alter(altered[name])
     monkeypatch.setattr("prismline_contracts_tool.command.current_schemas", lambda: altered)
     assert main(["--contracts", str(contracts), "check"]) == int(broken)
-    said, consumers = capsys.readouterr().err, ", ".join(REGISTRY[name].consumers)
-    assert (f"This breaks {consumers} (" in said) if broken else said == ""
-    assert (name in said) is broken
+    output, consumers = capsys.readouterr().err, ", ".join(REGISTRY[name].consumers)
+    assert (f"This breaks {consumers} (" in output) if broken else output == ""
+    assert (name in output) is broken
 
 
 def test_a_new_required_field_breaks_readers_of_messages_in_flight() -> None:
-    (said,) = changed("chunk.process.v1", _required_field, ignorable="weight")
-    assert "weight" in said
-    assert "which reads what the last release wrote" in said
+    (event,) = changed("chunk.process.v1", _required_field, ignorable="weight")
+    assert "weight" in event
+    assert "which reads what the last release wrote" in event
 
 
 @pytest.mark.parametrize(
@@ -434,13 +434,13 @@ def test_a_new_optional_field_breaks_nobody_once_the_registry_says_what_an_older
 
     for name in MODELS.keys() & RELEASED.keys():
         assert changed(name, add, ignorable="entirely_new") == []
-        said = changed(name, add)
-        assert bool(said) == (REGISTRY[name].kind is not Kind.MANIFEST)
-        assert all("$.entirely_new: the reader ignores it" in each for each in said)
+        output = changed(name, add)
+        assert bool(output) == (REGISTRY[name].kind is not Kind.MANIFEST)
+        assert all("$.entirely_new: the reader ignores it" in each for each in output)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ({"queues": ["chunks", "tasks"]}, {"queues": ["chunks", "work"]}, ["The queue tasks is gone. This breaks"]),
         ({"rules": {"status": ["run-events"]}}, {"rules": {"status": ["events"]}}, ["The rule run-events of status"]),
@@ -450,10 +450,10 @@ def test_a_new_optional_field_breaks_nobody_once_the_registry_says_what_an_older
     ],
     ids=["a queue is renamed", "a rule is renamed", "a rule moves", "a sparse checkout", "a queue is added"],
 )
-def test_names_of_the_last_release_stay(old: dict[str, Any], new: dict[str, Any], said: list[str]) -> None:
+def test_names_of_the_last_release_stay(old: dict[str, Any], new: dict[str, Any], message: list[str]) -> None:
     empty: dict[str, Any] = {"queues": [], "rules": {}}
     found = list(names_gone(empty | old, empty | new, REGISTRY))
-    assert [each[: len(text)] for each, text in zip(found, said, strict=True)] == said
+    assert [each[: len(text)] for each, text in zip(found, message, strict=True)] == message
 
 
 def test_the_check_reads_the_names_of_the_last_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -533,9 +533,9 @@ def test_the_check_fails_and_names_a_removed_contract(tmp_path: Path, capsys: py
     )
     (copied / "released" / "chunk.weighed.v1.json").write_text(json.dumps(obj(a=INT)))
     assert main(["--contracts", str(copied), "check"]) == 1
-    said = capsys.readouterr().err
-    assert "chunk.weighed.v1 $: the contract is gone" in said
-    assert "status" in said
+    output = capsys.readouterr().err
+    assert "chunk.weighed.v1 $: the contract is gone" in output
+    assert "status" in output
 
 
 def test_a_release_freezes_the_current_contracts(tmp_path: Path) -> None:

@@ -95,14 +95,14 @@ OF_TYPES: list[Any] = [
 
 
 @pytest.mark.parametrize(
-    ("verified", "service", "version", "deployed", "possible", "said"),
+    ("verified", "service", "version", "deployed", "possible", "message"),
     [*((VERIFIED, *row) for row in OF_PACTS), *((TYPED, *row) for row in OF_TYPES)],
 )
 def test_an_answer_has_its_reason(
-    verified: Verifications, service: str, version: str, deployed: dict[str, Deployed], possible: bool, said: str
+    verified: Verifications, service: str, version: str, deployed: dict[str, Deployed], possible: bool, message: str
 ) -> None:
     answer = can_i_deploy(service, version, deployed, verified, "prod")
-    assert (answer.possible, said in str(answer)) == (possible, True), str(answer)
+    assert (answer.possible, message in str(answer)) == (possible, True), str(answer)
 
 
 def test_a_pact_is_identified_by_fields_and_types_and_not_by_values() -> None:

@@ -19,6 +19,7 @@ import typer
 #: the module of its command, because the import of all takes several times as long as a command.
 COMMANDS = {
     "submit": ("submit",),
+    "map": ("map",),
     "runs": ("runs", "run", "watch"),
     "cancel": ("cancel",),
     "opening": ("open",),

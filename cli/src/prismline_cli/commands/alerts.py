@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from botocore.exceptions import ClientError
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings
 
 from prismline_cli.commands.options import AsJson
-from prismline_cli.connection import Connection
 from prismline_cli.output import ExitCode, console, fail, print_json
-from prismline_contracts.alerts import (
-    DEFAULT_MUTE,
-    NOT_MUTED,
-    DurationError,
-    muted_until_parameter,
-    parse_duration,
-    parse_muted_until,
-    slash_commands,
-)
-from prismline_runtime import clients, error_code
+from prismline_client import Client, Mute
+from prismline_contracts.alerts import DEFAULT_MUTE, slash_commands
 
 #: Discord's API.
 DISCORD_API = "https://discord.com/api/v10"
@@ -43,32 +32,20 @@ def mute_command(
     as_json: AsJson = False,
 ) -> None:
     """Mute alerts for some time."""
-    try:
-        until = int(time.time()) + parse_duration(duration)
-    except DurationError as error:
-        fail(str(error))
-    _write(Connection.open(), str(until))
-    _show(until, as_json=as_json)
+    _show(Client.open().mute_alerts(duration), as_json=as_json)
 
 
 def unmute_command(as_json: AsJson = False) -> None:
     """Unmute alerts. An alarm that is still on is posted within a quarter of an hour."""
-    _write(Connection.open(), NOT_MUTED)
-    _show(0, as_json=as_json)
+    _show(Client.open().unmute_alerts(), as_json=as_json)
 
 
 def status_command(as_json: AsJson = False) -> None:
     """Show whether alerts are muted, and until when."""
-    connection = Connection.open()
-    value = _read(connection)
-    try:
-        until = parse_muted_until(value)
-    except ValueError:
-        fail(
-            f"The parameter {muted_until_parameter(connection.environment)} does not hold unix seconds, so nothing"
-            " is muted. Run `prismline alerts unmute` to repair it."
-        )
-    _show(until, as_json=as_json)
+    mute = Client.open().mute()
+    if mute.muted_problem is not None:
+        fail(f"{mute.muted_problem} Nothing is muted. Run `prismline alerts unmute` to repair it.")
+    _show(mute, as_json=as_json)
 
 
 def register_command(
@@ -123,26 +100,12 @@ def _overwrite(url: str, token: str) -> list[dict[str, Any]]:
     return registered
 
 
-def _read(connection: Connection) -> str:
-    try:
-        return clients.ssm().get_parameter(Name=muted_until_parameter(connection.environment))["Parameter"]["Value"]
-    except ClientError as error:
-        if error_code(error) == "ParameterNotFound":
-            return NOT_MUTED
-        raise
-
-
-def _write(connection: Connection, value: str) -> None:
-    name = muted_until_parameter(connection.environment)
-    clients.ssm().put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
-
-
-def _show(until: int, *, as_json: bool) -> None:
-    muted = until > time.time()
+def _show(mute: Mute, *, as_json: bool) -> None:
+    until = datetime.fromisoformat(mute.muted_until) if mute.muted_until else None
     if as_json:
-        print_json({"muted": muted, "muted_until": until if muted else None})
-    elif muted:
-        console.print(f"Alerts muted until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC")
+        print_json({"muted": mute.muted, "muted_until": int(until.timestamp()) if until else None})
+    elif until:
+        console.print(f"Alerts muted until {until:%Y-%m-%d %H:%M} UTC")
     else:
         console.print("Alerts active")
 

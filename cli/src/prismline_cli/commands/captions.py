@@ -14,6 +14,7 @@ from prismline_cli.commands.options import AsJson, IdempotencyKey
 from prismline_cli.connection import Connection
 from prismline_cli.finding import find_session
 from prismline_cli.output import ExitCode, console, print_json
+from prismline_client import Client
 from prismline_contracts.captions import MAX_FRAMES
 
 Session = Annotated[str, typer.Option("--session", help="The id of the recording.")]
@@ -43,7 +44,7 @@ def caption(
 def segments(session: Session, as_json: AsJson = False) -> None:
     """List the windows of a session: pending, complete or failed. Exit code 1 if one failed."""
     connection = Connection.open()
-    found = segments_of(connection, find_session(connection, session))
+    found = segments_of(connection, find_session(Client.open(), session))
     if as_json:
         print_json([segment.as_json() for segment in found])
     else:

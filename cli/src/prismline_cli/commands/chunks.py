@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Annotated
 
 import typer
 
-from prismline_cli.causes import Failure, causes_of
 from prismline_cli.commands.options import AsJson, RunId
-from prismline_cli.connection import Connection
-from prismline_cli.finding import chunked, find_run, item_of
-from prismline_cli.output import ExitCode, console, fail, print_json
-from prismline_cli.tables import chunk_json, duration_of, show_chunks, show_tasks, task_json
-from prismline_cli.troubles import troubles
+from prismline_cli.finding import consists_of, find_run
+from prismline_cli.output import ExitCode, console, print_json, stderr
+from prismline_cli.runs import RunView
+from prismline_cli.tables import duration_of, show_chunks, show_tasks
+from prismline_client import Causes, Client
 from prismline_contracts.items import ChunkStatus
 from prismline_contracts.tasks import TaskStatus
 
@@ -29,9 +25,10 @@ def chunks(
     as_json: AsJson = False,
 ) -> None:
     """List a run's chunks."""
-    connection = Connection.open()
-    found = list(connection.ledger.chunks(chunked(find_run(connection, run_id)).run_id, status=status))
-    show_chunks(found, as_json=as_json)
+    client = Client.open()
+    view = find_run(client, run_id)
+    consists_of("chunk", view)
+    show_chunks(list(client.chunks(view.run_id, status=status, details=True)), as_json=as_json)
 
 
 def tasks(
@@ -42,12 +39,10 @@ def tasks(
     as_json: AsJson = False,
 ) -> None:
     """List tasks of a run that consists of tasks, in no particular order."""
-    connection = Connection.open()
-    view = find_run(connection, run_id)
-    if item_of(view).unit != "task":
-        fail(f"Run {view.run_id} consists of chunks, not of tasks: `prismline chunks {view.run_id}` lists them.")
-    found = connection.ledger.tasks(item_of(view), status=status, begins=url)
-    show_tasks(list(islice(found, limit)), as_json=as_json)
+    client = Client.open()
+    view = find_run(client, run_id)
+    consists_of("task", view)
+    show_tasks(list(client.tasks(view.run_id, limit, status=status, url=url, details=True)), as_json=as_json)
 
 
 def stuck(
@@ -56,74 +51,75 @@ def stuck(
     as_json: AsJson = False,
 ) -> None:
     """List chunks without progress: their attempt began but never ended, they crash their workers repeatedly, or the
-    sweeper had to send them again. Exit code 1 if there are any.
+    sweeper had to send them again. For a run of tasks: say what it waits for. Exit code 1 if there is something.
     """
-    connection = Connection.open()
-    item = chunked(find_run(connection, run_id))
-    chunks = connection.ledger.chunks(item.run_id)
-    why = troubles(chunks, now=datetime.now(UTC), after=timedelta(minutes=minutes))
-    show_chunks([chunk for chunk, _ in why], as_json=as_json, why={chunk.chunk_id: trouble for chunk, trouble in why})
-    if why:
+    client = Client.open()
+    view = find_run(client, run_id)
+    if view.opened and view.run.unit == "task":
+        _show_waiting(view, as_json=as_json)
+        return
+    consists_of(view.run.unit, view)
+    found = list(client.chunks(view.run_id, stuck_after=minutes, details=True))
+    show_chunks(found, as_json=as_json, why=True)
+    if found:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def _show_waiting(view: RunView, *, as_json: bool) -> None:
+    """Say what a run of tasks waits for, on standard error if a program reads the list of chunks, which is empty."""
+    if as_json:
+        print_json([])
+    if view.run.waiting_for is None:
+        (stderr if as_json else console).print("Nothing waits.")
+        return
+    (stderr if as_json else console).print(f"The tasks wait: {view.run.waiting_for}", soft_wrap=True)
+    raise typer.Exit(ExitCode.FAILED_CHUNKS)
 
 
 def failures(run_id: RunId, as_json: AsJson = False) -> None:
     """Show why a run, or its chunks or tasks, failed. Exit code 1 if anything failed."""
-    connection = Connection.open()
-    view = find_run(connection, run_id)
-    chunked = view.item is not None and view.unit == "chunk"
-    found = list(connection.ledger.chunks(view.run_id, status=ChunkStatus.FAILED)) if chunked else []
-    failed = (
-        []
-        if chunked or view.item is None
-        else list(islice(connection.ledger.tasks(view.item, status=TaskStatus.FAILED), MOST_FAILED_TASKS))
-    )
+    client = Client.open()
+    view = find_run(client, run_id)
+    found = list(client.chunks(view.run_id, status="failed", details=True))
+    failed = list(client.tasks(view.run_id, MOST_FAILED_TASKS, status="failed", details=True))
     if as_json:
         print_json(
             {
                 "run_id": view.run_id,
-                "error": view.error,
-                "chunks": [chunk_json(chunk) for chunk in found],
-                "tasks": [task_json(task) for task in failed],
+                "error": view.run.error,
+                "chunks": [chunk.details for chunk in found],
+                "tasks": [task.details for task in failed],
             }
         )
     else:
-        if view.error:
-            console.print(f"run: {view.error}", style="red", markup=False, soft_wrap=True)
+        if view.run.error:
+            console.print(f"run: {view.run.error}", style="red", markup=False, soft_wrap=True)
         if view.retried:
             console.print(view.retried, style="yellow", markup=False, soft_wrap=True)
-        _show_causes(
-            [
-                *(Failure(each.chunk_id, each.completed_at or "", each.error or "no error") for each in found),
-                *(Failure(each.source, each.completed_at or "", each.error or "no error") for each in failed),
-            ],
-            view.failed,
-        )
+        if found or failed:
+            _show_causes(client.causes(view.run_id), view.failed)
         for chunk in found:
             took = f"{chunk.attempts} attempt{'s' * (chunk.attempts != 1)}, {duration_of(chunk)} s"
             console.print(f"{chunk.chunk_id} ({took}): {chunk.error}", markup=False, soft_wrap=True)
         for task in failed:
             attempts = f"{task.attempts} attempt{'s' * (task.attempts != 1)}"
-            console.print(f"{task.source} ({attempts}): {task.error}", markup=False, soft_wrap=True)
+            console.print(f"{task.details['source']} ({attempts}): {task.error}", markup=False, soft_wrap=True)
         if view.failed > len(failed) > 0:
             console.print(f"... and {view.failed - len(failed):,} more.")
-        if not view.error and not found and not failed:
+        if not view.run.error and not found and not failed:
             console.print("Nothing has failed for good." if view.retried else "Nothing failed.")
-    if view.error or found or failed:
+    if view.run.error or found or failed:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
 
 
-def _show_causes(failures: Sequence[Failure], n_failed: int) -> None:
+def _show_causes(causes: Causes, n_failed: int) -> None:
     """Print how often each error occurred, if some occurred several times."""
-    causes = causes_of(failures)
-    if len(causes) == len(failures):
+    if len(causes.items) == causes.count:
         return
-    of_all = f"the first {len(failures):,} of {n_failed:,} failures" if n_failed > len(failures) else "all failures"
+    of_all = "all failures" if causes.complete else f"the first {causes.count:,} of {n_failed:,} failures"
     console.print(f"By error, in {of_all}, the latest first:")
-    for cause in causes:
-        console.print(
-            f"  {cause.count:,} x {cause.example.error} (latest: {cause.example.name})", markup=False, soft_wrap=True
-        )
+    for cause in causes.items:
+        console.print(f"  {cause.count:,} x {cause.error} (latest: {cause.example})", markup=False, soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:

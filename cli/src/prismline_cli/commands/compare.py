@@ -13,6 +13,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.finding import find_run, item_of
 from prismline_cli.output import console, print_json, stderr
 from prismline_cli.tables import warn
+from prismline_client import Client
 
 if TYPE_CHECKING:
     from prismline_cli.comparison import Comparison
@@ -32,8 +33,9 @@ def compare(
     if to is not None:
         plotting.check_target(to)
     connection = Connection.open()
-    views = find_run(connection, first), find_run(connection, second)
-    items = item_of(views[0]), item_of(views[1])
+    client = Client.open()
+    views = find_run(client, first), find_run(client, second)
+    items = item_of(connection, views[0]), item_of(connection, views[1])
     with stderr.status("comparing"):
         target = to or Path(f"{items[0].run_id[:8]}-{items[1].run_id[:8]}.png")
         found, path = plotting.draw_comparison(connection, views, items, target)

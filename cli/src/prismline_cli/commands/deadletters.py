@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -11,11 +12,19 @@ from rich.table import Table
 
 from prismline_cli.commands.options import AsJson
 from prismline_cli.connection import Connection
-from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, found_records, rows_of
-from prismline_cli.finding import find_operation, find_run, match
+from prismline_cli.deadletters_search import Search, by_cause, dead_letters, found_records, latest
+from prismline_cli.finding import find_run, match
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
-from prismline_cli.recovering import load_operation, looking_again, request_recovery, wait_for_operation
+from prismline_cli.recovering import (
+    AnyRecovery,
+    find_operation,
+    load_operation,
+    looking_again,
+    request_recovery,
+    wait_for_operation,
+)
 from prismline_cli.submission import check_survey
+from prismline_client import Client, Recovery
 from prismline_contracts.deadletters import RecoveryCounts, RecoveryOperationItem
 from prismline_contracts.prefixes import ARCHIVE_PREFIX, DEAD_LETTERS_PREFIX
 
@@ -54,10 +63,8 @@ def ls(
 ) -> None:
     """List archived dead letters, newest first."""
     connection = Connection.open()
-    search = _search(connection, first, last, survey, run, error)
-    with dead_letters(connection, search) as database:
-        rows = rows_of(database, LATEST_FIRST, limit=limit)
-        [[total]] = database.execute("SELECT count(*) FROM dead_letters").fetchall()
+    search = _search(first, last, survey, run, error)
+    rows, total = latest(dead_letters(connection, search), limit)
     if as_json:
         print_json(rows)
         return
@@ -110,9 +117,8 @@ def stats(
 ) -> None:
     """Count archived dead letters by day, queue and error."""
     connection = Connection.open()
-    search = _search(connection, first, last, survey, run, error)
-    with dead_letters(connection, search) as database:
-        rows = rows_of(database, BY_CAUSE)
+    search = _search(first, last, survey, run, error)
+    rows = by_cause(dead_letters(connection, search))
     if as_json:
         print_json(rows)
         return
@@ -138,9 +144,9 @@ def recover(
     if not prefix.startswith(ARCHIVE_PREFIX):
         fail(f"The prefix has to begin with {ARCHIVE_PREFIX}.")
     connection = Connection.open()
-    run_id = find_run(connection, run).run_id if run is not None else None
+    run_id = find_run(Client.open(), run).run_id if run is not None else None
     operation_id = request_recovery(connection, prefix=prefix, run_id=run_id, dry_run=dry_run)
-    show_request(connection, operation_id, wait=wait, as_json=as_json)
+    show_request(lambda: load_operation(connection, operation_id), operation_id, wait=wait, as_json=as_json)
 
 
 def operation(
@@ -165,33 +171,25 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="deadletters")
 
 
-def show_request(connection: Connection, operation_id: str, *, wait: bool, as_json: bool) -> None:
+def show_request(load: Callable[[], AnyRecovery | None], operation_id: str, *, wait: bool, as_json: bool) -> None:
     """Print the id of a requested recovery. With `wait`, wait until it has ended and print its result."""
     if not wait:
         print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
         return
     stderr.print(f"Requested recovery {operation_id}.", soft_wrap=True)
     with looking_again(operation_id):
-        found = wait_for_operation(connection, operation_id)
+        found = wait_for_operation(load)
     show_operation(found, as_json=as_json)
 
 
-def show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
+def show_operation(operation: RecoveryOperationItem | Recovery, *, as_json: bool) -> None:
     """Print a recovery. Exit code 1 if some of its chunks failed again."""
-    shown: dict[str, Any] = {"operation_id": operation.operation_id} | operation.model_dump(
-        include={
-            "status",
-            "prefix",
-            "only_run",
-            "dry_run",
-            "retry",
-            "chunk_ids",
-            "cancelled_at",
-            "started_at",
-            "finished_at",
-            *RecoveryCounts.model_fields,
-        }
-    )
+    names = ("prefix", "dry_run", "retry", "chunk_ids", "cancelled_at", "started_at", "finished_at")
+    shown: dict[str, Any] = {
+        "operation_id": operation.operation_id,
+        "status": operation.status.upper(),
+        "only_run": operation.run_id if isinstance(operation, Recovery) else operation.only_run,
+    } | {name: getattr(operation, name) for name in (*names, *RecoveryCounts.model_fields)}
     if as_json:
         print_json(shown)
     else:
@@ -205,7 +203,6 @@ def show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
 
 
 def _search(
-    connection: Connection,
     first: datetime | None,
     last: datetime | None,
     survey: str | None,
@@ -218,7 +215,7 @@ def _search(
         fail(f"Nothing can be found from {begin} to {end}: the first day is after the last.")
     if survey is not None:
         check_survey(survey)
-    run_id = find_run(connection, run).run_id if run is not None else None
+    run_id = find_run(Client.open(), run).run_id if run is not None else None
     return Search(first=begin, last=end, survey=survey, run_id=run_id, error=error)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -11,10 +11,10 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from prismline_cli.api_client import Api, part
-from prismline_cli.commands.options import AsJson, IdempotencyKey
+from prismline_cli.commands.options import AsJson, IdempotencyKey, Tolerate, ToleratedFailures
 from prismline_cli.connection import Connection
 from prismline_cli.output import console, fail, print_json
+from prismline_client import Client, part
 from prismline_contracts.base import timestamp
 from prismline_contracts.jobs import Scope, TenantItem, jobs_table_name, new_api_key
 from prismline_runtime import Table as DynamoTable
@@ -46,7 +46,11 @@ def submit_command(
     run_async: Annotated[bool, typer.Option("--async", help="Do not wait until the tasks are queued.")] = False,
     max_concurrency: Annotated[int | None, typer.Option(help="Maximum tasks or chunks in progress at a time.")] = None,
     priority: Annotated[int | None, typer.Option(help="1 (lowest) to 9.")] = None,
-    tolerate: Annotated[float | None, typer.Option(help="Percentage that may fail.")] = None,
+    tolerated_failure_percent: Annotated[
+        float | None, typer.Option(help="Percentage of tasks or chunks that may fail.")
+    ] = None,
+    tolerate: Tolerate = None,
+    tolerated_failures: ToleratedFailures = None,
     deadline_at: Annotated[str | None, typer.Option(help="When to stop the run, such as 2026-03-01T12:00:00Z.")] = None,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
@@ -60,15 +64,16 @@ def submit_command(
         "async": run_async or None,
         "max_concurrency": max_concurrency,
         "priority": priority,
-        "tolerated_failure_percent": tolerate,
+        "tolerated_failure_percent": tolerate if tolerated_failure_percent is None else tolerated_failure_percent,
+        "tolerated_failures": tolerated_failures,
         "deadline_at": deadline_at,
     }
-    document |= {field: value for field, value in given.items() if value}
+    document |= {field: value for field, value in given.items() if value or value == 0}
     format_ = None if file is None else _format_of(file)
-    api = Api.open()
+    client = Client.open()
     if file is not None and format_ is not None:
-        document["upload"] = api.upload(file, format_)
-    _show(api.post("/jobs", document, key=idempotency_key), as_json=as_json)
+        document["upload"] = client.upload(file, format_)
+    _show(client.post("/jobs", document, key=idempotency_key), as_json=as_json)
 
 
 def _read_body(path: Path | None) -> dict[str, Any]:
@@ -94,13 +99,13 @@ def _format_of(file: Path) -> str:
 
 def ls_command(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List your jobs, the newest first."""
-    jobs = Api.open().items("/jobs", limit)
+    jobs = Client.open().listed("/jobs", limit)
     _list(jobs, ("job_id", "name", "workload", "state", "created_at"), "No jobs.", as_json=as_json)
 
 
 def show_command(job_id: JobId, as_json: AsJson = False) -> None:
     """Show a job and its latest run."""
-    _show(Api.open().get(f"/jobs/{part(job_id)}"), as_json=as_json)
+    _show(Client.open().get(f"/jobs/{part(job_id)}"), as_json=as_json)
 
 
 def add_command(
@@ -110,80 +115,87 @@ def add_command(
     as_json: AsJson = False,
 ) -> None:
     """Add tasks to an open job."""
-    _show(Api.open().post(f"/jobs/{part(job_id)}/tasks", {"urls": urls}, key=idempotency_key), as_json=as_json)
+    _show(Client.open().post(f"/jobs/{part(job_id)}/tasks", {"urls": urls}, key=idempotency_key), as_json=as_json)
 
 
 def close_command(job_id: JobId, as_json: AsJson = False) -> None:
     """Close an open job. It takes no more tasks."""
-    _show(Api.open().post(f"/jobs/{part(job_id)}/close"), as_json=as_json)
+    _show(Client.open().post(f"/jobs/{part(job_id)}/close"), as_json=as_json)
 
 
 def rerun_command(
     job_id: JobId,
     failed: Annotated[bool, typer.Option("--failed", help="Only the tasks or chunks that failed.")] = False,
-    run: Annotated[str | None, typer.Option(help="The run. Default: the first; with --failed, the latest.")] = None,
+    rest: Annotated[
+        bool, typer.Option("--rest", help="Those that are not completed: failed, or skipped by a stopped run.")
+    ] = False,
+    run: Annotated[
+        str | None, typer.Option(help="The run. Default: the first; with --failed or --rest, the latest.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a new run of a job. With --failed, failed chunks are retried in the run that they belong to."""
-    body = {"only": "failed" if failed else "all"} | ({"run_id": run} if run else {})
+    if failed and rest:
+        fail("Give --failed or --rest, not both: the rest includes what failed.")
+    body = {"only": "rest" if rest else "failed" if failed else "all"} | ({"run_id": run} if run else {})
     if dry_run:
-        _show(Api.open().get(f"/jobs/{part(job_id)}/rerun", **body), as_json=as_json)
+        _show(Client.open().get(f"/jobs/{part(job_id)}/rerun", **body), as_json=as_json)
         return
-    _show(Api.open().post(f"/jobs/{part(job_id)}/rerun", body, key=idempotency_key), as_json=as_json)
+    _show(Client.open().post(f"/jobs/{part(job_id)}/rerun", body, key=idempotency_key), as_json=as_json)
 
 
 def delete_command(job_id: JobId, as_json: AsJson = False) -> None:
     """Delete a job with its results. Its runs are cancelled first."""
-    _show(Api.open().delete(f"/jobs/{part(job_id)}"), as_json=as_json)
+    _show(Client.open().delete(f"/jobs/{part(job_id)}"), as_json=as_json)
 
 
 def runs_command(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the runs of your jobs, the newest first."""
-    runs = Api.open().items("/runs", limit)
+    runs = Client.open().listed("/runs", limit)
     _list(runs, ("run_id", "job_id", "name", "workload", "created_at"), "No runs.", as_json=as_json)
 
 
 def run_command(run_id: RunId, as_json: AsJson = False) -> None:
     """Show a run: its status and progress."""
-    _show(Api.open().get(f"/runs/{part(run_id)}"), as_json=as_json)
+    _show(Client.open().get(f"/runs/{part(run_id)}"), as_json=as_json)
 
 
 def tasks_command(run_id: RunId, status: Status = None, limit: Limit = 100, as_json: AsJson = False) -> None:
     """List the tasks of a run."""
-    tasks = Api.open().items(f"/runs/{part(run_id)}/tasks", limit, status=status)
+    tasks = Client.open().listed(f"/runs/{part(run_id)}/tasks", limit, status=status)
     _list(tasks, ("task_id", "status", "attempts", "url", "error"), "No tasks.", as_json=as_json)
 
 
 def chunks_command(run_id: RunId, status: Status = None, limit: Limit = 100, as_json: AsJson = False) -> None:
     """List the chunks of a run."""
-    chunks = Api.open().items(f"/runs/{part(run_id)}/chunks", limit, status=status)
+    chunks = Client.open().listed(f"/runs/{part(run_id)}/chunks", limit, status=status)
     _list(chunks, ("chunk_id", "status", "attempts", "n_items", "error"), "No chunks.", as_json=as_json)
 
 
 def task_command(task_id: TaskId, as_json: AsJson = False) -> None:
     """Show a task."""
-    _show(Api.open().get(f"/tasks/{part(task_id)}"), as_json=as_json)
+    _show(Client.open().get(f"/tasks/{part(task_id)}"), as_json=as_json)
 
 
 def result_command(task_id: TaskId, to: To = None, as_json: AsJson = False) -> None:
     """Get a link to the body that a task fetched, or the body itself."""
-    api = Api.open()
-    link = api.get(f"/tasks/{part(task_id)}/result")
+    client = Client.open()
+    link = client.get(f"/tasks/{part(task_id)}/result")
     if to is not None:
-        api.download(link["url"], to)
+        client.download(link["url"], to)
     _show(link, as_json=as_json)
 
 
 def cancel_command(run_id: RunId, as_json: AsJson = False) -> None:
     """Cancel a run. Tasks or chunks that have not started are skipped."""
-    _show(Api.open().post(f"/runs/{part(run_id)}/cancel"), as_json=as_json)
+    _show(Client.open().post(f"/runs/{part(run_id)}/cancel"), as_json=as_json)
 
 
 def export_command(run_id: RunId, idempotency_key: IdempotencyKey = None, as_json: AsJson = False) -> None:
     """Export a run: pack all its results into one object."""
-    _show(Api.open().post(f"/runs/{part(run_id)}/export", key=idempotency_key), as_json=as_json)
+    _show(Client.open().post(f"/runs/{part(run_id)}/export", key=idempotency_key), as_json=as_json)
 
 
 def exported_command(
@@ -193,12 +205,12 @@ def exported_command(
     as_json: AsJson = False,
 ) -> None:
     """Show an export, or download it once it is complete."""
-    api = Api.open()
-    export = api.get(f"/runs/{part(run_id)}/exports/{part(export_id)}")
+    client = Client.open()
+    export = client.get(f"/runs/{part(run_id)}/exports/{part(export_id)}")
     if to is not None:
         if "url" not in export:
             fail(f"The export is {export['status']}: {export.get('error', 'wait until it is completed')}.")
-        api.download(export["url"], to)
+        client.download(export["url"], to)
     _show(export, as_json=as_json)
 
 
@@ -208,7 +220,7 @@ def deadletters_command(
     as_json: AsJson = False,
 ) -> None:
     """List the archived dead letters of your runs."""
-    letters = Api.open().items("/dead-letters", limit, run_id=run)
+    letters = Client.open().listed("/dead-letters", limit, run_id=run)
     columns = ("archived_at", "source_queue", "receive_count", "run_id", "error")
     _list(letters, columns, "No dead letters.", as_json=as_json)
 
@@ -222,7 +234,7 @@ def recover_command(
 ) -> None:
     """Send the dead letters of a run back to their queues."""
     body = {"run_id": run_id, "retry": retry, "dry_run": dry_run}
-    _show(Api.open().post("/dead-letters/recover", body, key=idempotency_key), as_json=as_json)
+    _show(Client.open().post("/dead-letters/recover", body, key=idempotency_key), as_json=as_json)
 
 
 def recovery_command(
@@ -230,7 +242,7 @@ def recovery_command(
     as_json: AsJson = False,
 ) -> None:
     """Show the progress of a recovery of dead letters."""
-    _show(Api.open().get(f"/recoveries/{part(operation_id)}"), as_json=as_json)
+    _show(Client.open().get(f"/recoveries/{part(operation_id)}"), as_json=as_json)
 
 
 def create_key_command(
@@ -271,7 +283,8 @@ def _show(document: dict[str, Any], *, as_json: bool) -> None:
     console.print(table)
 
 
-def _list(items: list[Any], columns: tuple[str, ...], nothing: str, *, as_json: bool) -> None:
+def _list(found: Iterable[Any], columns: tuple[str, ...], nothing: str, *, as_json: bool) -> None:
+    items = list(found)
     if as_json:
         print_json(items)
         return

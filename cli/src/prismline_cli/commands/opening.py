@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from prismline_cli.api_client import ApiSettings
 from prismline_cli.commands.options import AsJson
-from prismline_cli.connection import Connection, connect_here
 from prismline_cli.finding import find_run
 from prismline_cli.output import ExitCode, console, fail, print_json
 from prismline_cli.web_console import console_address
+from prismline_client import Client, find_url
 
 
 def open_command(
@@ -23,15 +22,14 @@ def open_command(
     as_json: AsJson = False,
 ) -> None:
     """Open the console in the browser, and print its address."""
-    connect_here()
-    settings = ApiSettings()
-    if not settings.api_url:
+    url = find_url()
+    if not url:
         fail(
             "The console's address is not known. Start a system with `prismline up`, or set PRISMLINE_API_URL.",
             ExitCode.UNREACHABLE,
         )
-    run_id = None if run is None else find_run(Connection.open(), run).run_id
-    address = console_address(settings.api_url, run_id)
+    run_id = None if run is None else find_run(Client.open(), run).run_id
+    address = console_address(url, run_id)
     opened = not no_browser and webbrowser.open(address)
     if as_json:
         print_json({"url": address, "opened": opened})

@@ -11,10 +11,9 @@ from rich.table import Table
 
 from prismline_cli.commands.options import AsJson
 from prismline_cli.connection import Connection
-from prismline_cli.finding import find_run
+from prismline_cli.finding import match
 from prismline_cli.output import console, fail, print_json
-from prismline_cli.pruning import Belongings, Pruning, ended_at
-from prismline_cli.runs import RunView, load_run, run_ids
+from prismline_cli.pruning import Belongings, Pruning, StoredRun, ended_at, stored_runs
 from prismline_contracts.base import now
 
 #: Units of an age.
@@ -66,22 +65,22 @@ def parse_age(text: str) -> timedelta:
     return int(match[1]) * UNITS[match[2]]
 
 
-def _chosen(connection: Connection, given: list[str], age: timedelta | None) -> list[RunView]:
-    if age is None:
-        chosen = {view.run_id: view for view in (find_run(connection, each) for each in given)}
-        for view in chosen.values():
-            if ended_at(view) is None:
-                fail(f"Run {view.run_id} has not ended: nothing was deleted. `prismline run {view.run_id}` shows it.")
-        return list(chosen.values())
-    views = [found for run_id in run_ids(connection) if (found := load_run(connection, run_id)) is not None]
-    return [view for view in views if (moment := ended_at(view)) is not None and now() - moment > age]
+def _chosen(connection: Connection, given: list[str], age: timedelta | None) -> list[StoredRun]:
+    if age is not None:
+        ended = ((run, ended_at(run)) for run in stored_runs(connection))
+        return [run for run, moment in ended if moment is not None and now() - moment > age]
+    known = {run.run_id: run for run in stored_runs(connection)}
+    chosen = {run_id: known[run_id] for run_id in (match(each, known, what="run") for each in given)}
+    for run in chosen.values():
+        if ended_at(run) is None:
+            fail(f"Run {run.run_id} has not ended: nothing was deleted. `prismline run {run.run_id}` shows it.")
+    return list(chosen.values())
 
 
 def _show(found: list[Belongings]) -> None:
     table = Table("run", "survey", "status", "ended", "objects", "MB", box=None)
     for each in found:
         state = each.view.state
-        assert state is not None, "an ended run has a status"
         ended = state.completed_at or state.updated_at
         table.add_row(
             each.view.run_id, state.survey or "-", state.status, ended, str(len(each.objects)), f"{each.size / 1e6:.1f}"

@@ -17,6 +17,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.finding import find_run, item_of
 from prismline_cli.output import console, fail, print_json, stderr
 from prismline_cli.pictures import picture_of, require_spectra
+from prismline_client import Client
 
 
 class ResultsForm(StrEnum):
@@ -41,14 +42,18 @@ def download_results(
     from prismline_cli import downloading, fits_results, flatness  # noqa: PLC0415
 
     connection = Connection.open()
-    item = item_of(find_run(connection, run_id))
+    item = item_of(connection, find_run(Client.open(), run_id))
     with stderr.status("downloading"):
         if form is ResultsForm.FITS:
             require_spectra(connection, item)
             paths = fits_results.write_maps(connection, item, to, cubes=cubes)
+        elif item.code is not None:
+            from prismline_cli.function_results import write_rows  # noqa: PLC0415
+
+            paths = [write_rows(connection, item, to)]
         else:
             paths = downloading.download(connection, item, to)
-        warning = flatness.warning_of(paths)
+        warning = None if item.code is not None else flatness.warning_of(paths)
     if as_json:
         files = [str(path) for path in paths]
         print_json({"run_id": item.run_id, "files": files, "warnings": [warning] if warning else []})
@@ -78,8 +83,8 @@ def plot(
     if to is not None:
         plotting.check_target(to)
     connection = Connection.open()
-    view = find_run(connection, run_id)
-    item = item_of(view)
+    view = find_run(Client.open(), run_id)
+    item = item_of(connection, view)
     draw = picture_of(item.workload)
     if diagnose or x is not None:
         require_spectra(connection, item)

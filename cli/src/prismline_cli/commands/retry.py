@@ -8,13 +8,12 @@ import typer
 
 from prismline_cli.commands.deadletters import show_request
 from prismline_cli.commands.options import AsJson, RunId
-from prismline_cli.connection import Connection
 from prismline_cli.finding import find_chunk, find_run, item_of
 from prismline_cli.output import fail
-from prismline_cli.recovering import request_retry
+from prismline_cli.recovering import begun
 from prismline_cli.runs import RunView
+from prismline_client import Client
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
-from prismline_ledger import ActionName
 
 
 def retry(
@@ -27,40 +26,53 @@ def retry(
         bool,
         typer.Option("--cancelled", help="Continue a cancelled run with the chunks that were skipped."),
     ] = False,
+    code: Annotated[
+        str | None,
+        typer.Option(metavar="latest", help="Of a function: `latest` moves the run to the newest code first."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the chunks, and send nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks have ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Process failed chunks of a run again, each with its full number of attempts. No archived messages are needed.
 
+    A run of a function keeps its code, unless --code latest moves it to the newest one. On the machine where the
+    function was registered, that is the code as it is now.
+
     With --wait, the command ends when each chunk has ended. Exit code 1 if some failed again. With --cancelled, failed
     chunks are not processed again, and --wait waits until the run continues. Follow it with `prismline watch`.
     """
     if failed and chunks:
         fail("Give chunks or --failed, not both.")
-    if cancelled and (failed or chunks):
+    if code not in (None, "latest"):
+        fail(f"--code is {code}: only `latest` is possible.")
+    if cancelled and (failed or chunks or code):
         fail("Give --cancelled alone. Failed chunks can be retried once the run continues.")
-    connection = Connection.open()
-    view = find_run(connection, run_id)
-    if cancelled:
-        operation_id = request_retry(connection, view.run_id, cancelled_at=_cancelled_at(view), dry_run=dry_run)
-        show_request(connection, operation_id, wait=wait, as_json=as_json)
-        return
-    run = item_of(view)
+    client = Client.open()
+    view = find_run(client, run_id)
+    action = view.run.action("continue" if cancelled else "retry")
     if len(chunks or []) > MAX_RETRIED_CHUNKS:
         fail(f"Name at most {MAX_RETRIED_CHUNKS} chunks, or none for all that failed.")
-    names = [find_chunk(connection, run.run_id, chunk) for chunk in chunks or []]
-    if (reason := view.refusal(ActionName.RETRY)) is not None:
-        fail(reason)
-    operation_id = request_retry(connection, run.run_id, chunk_ids=names, dry_run=dry_run)
-    show_request(connection, operation_id, wait=wait, as_json=as_json)
+    newer = code is not None and _has_newer_code(view)
+    names = [find_chunk(client, view.run_id, chunk) for chunk in chunks or []]
+    # A run whose code is gone waits, although nothing has failed.
+    if action.reason is not None and (view.run.cancelled_at or not newer):
+        fail(action.reason)
+    since = view.run.cancelled_at if cancelled else None
+    operation_id = client.retry(view.run_id, names, cancelled_at=since, code=code, dry_run=dry_run)
+    show_request(lambda: begun(client.recovery(operation_id)), operation_id, wait=wait, as_json=as_json)
 
 
-def _cancelled_at(view: RunView) -> str:
-    """When the run was stopped. Ends the command if the run is not a cancelled run that can be continued."""
-    if (reason := view.refusal(ActionName.CONTINUE)) is not None:
-        fail(reason)
-    return item_of(view).cancelled_at or ""
+def _has_newer_code(view: RunView) -> bool:
+    """Register the code of the run's function as it is now on this machine, and say whether the run has another one."""
+    from prismline_cli import mapping  # noqa: PLC0415
+    from prismline_cli.connection import Connection  # noqa: PLC0415
+
+    connection = Connection.open()
+    run = item_of(connection, view)
+    if run.code is None:
+        fail(f"The workload {run.workload} is a part of the services: run {run.run_id} has no code.")
+    return mapping.latest_code(connection, run.workload) != run.code
 
 
 def register(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
+from prismline_cli.commands.options import AsJson, IdempotencyKey, Tolerate, ToleratedFailures, Wait
 from prismline_cli.connection import Connection
 from prismline_cli.manifests import submit_manifest
 from prismline_cli.output import console, fail, print_json, stderr
@@ -16,6 +16,7 @@ from prismline_cli.submission import submit as submit_cube
 from prismline_cli.tables import show_run
 from prismline_cli.watching import PICKED_UP_SECONDS
 from prismline_cli.watching import watch as watch_run
+from prismline_client import Client
 
 
 def submit(
@@ -47,6 +48,10 @@ def submit(
             " hcn_1-0, or a text file with an offset in km/s and a weight on each row."
         ),
     ] = None,
+    optical_depth: Annotated[
+        bool,
+        typer.Option("--optical-depth", help="With --line: fit an optical depth of each component too."),
+    ] = False,
     rest_frequency: Annotated[
         float | None,
         typer.Option(help="Rest frequency of the line in Hz, for an axis in frequency. Default: that of the header."),
@@ -76,6 +81,12 @@ def submit(
             help="Fit spectra that disagree with their neighbours again. The cube must be uncompressed.",
         ),
     ] = False,
+    baseline_order: Annotated[
+        int | None,
+        typer.Option(
+            help="Order of a polynomial baseline, 0 to 3, that is fitted with the lines and subtracted. Default: none."
+        ),
+    ] = None,
     chunk_size: Annotated[
         int | None, typer.Option(help="Spectra per chunk. By default, the splitter chooses it from the cost of a fit.")
     ] = None,
@@ -83,7 +94,9 @@ def submit(
         str | None,
         typer.Option(help="Input of a chunk: copy (of its spectra), reference (to the cube), or auto (the faster)."),
     ] = None,
-    tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
+    tolerated_failure_percent: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
+    tolerate: Tolerate = None,
+    tolerated_failures: ToleratedFailures = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     idempotency_key: IdempotencyKey = None,
     wait: Wait = False,
@@ -101,15 +114,18 @@ def submit(
         "preset": preset,
         "correlation": None if correlation is None else correlation_given(correlation),
         "line": None if line is None else line_given(line),
+        "optical_depth": optical_depth or None,
         "rest_frequency": rest_frequency,
         "second_pass": second_pass or None,
+        "baseline_order": baseline_order,
     }
     fields = {
         "survey": survey,
         "params": _given(params),
         "chunk_size": chunk_size,
         "chunk_input": chunk_input,
-        "tolerated_failure_percent": tolerate,
+        "tolerated_failure_percent": tolerate if tolerated_failure_percent is None else tolerated_failure_percent,
+        "tolerated_failures": tolerated_failures,
         "job_id": job_id,
         "idempotency_key": idempotency_key,
     }
@@ -123,14 +139,14 @@ def submit(
         fail("Give a cube and its --survey, or the --manifest of any workload, with a --file for each of its files.")
     else:
         check_survey(survey)
-        check_file(cube, _given(params))
+        check_file(cube, _given(params), chunk_input)
         connection = Connection.open()
         run_id = submit_cube(connection, cube, given, noise=noise)
     if not wait:
         print_json({"run_id": run_id}) if as_json else console.print(run_id)
         return
     stderr.print(f"Submitted run {run_id}.", soft_wrap=True)
-    view = watch_run(connection, run_id, appear_within=PICKED_UP_SECONDS)
+    view = watch_run(Client.open(), run_id, appear_within=PICKED_UP_SECONDS)
     show_run(view, as_json=as_json)
 
 

@@ -6,16 +6,16 @@ Nothing here is durable. A server that dies or is flushed loses no work, because
 from prismline_coordination.cache import Cache
 from prismline_coordination.leases import Lease, Leases
 from prismline_coordination.rate_limit import Admission, RateLimit
-from prismline_coordination.server import CoordinationSettings, Server
+from prismline_coordination.server import CoordinationServer, CoordinationSettings
 from prismline_coordination.stats import Stats
 
 __all__ = [
     "Admission",
     "Cache",
+    "CoordinationServer",
     "CoordinationSettings",
     "Lease",
     "Leases",
     "RateLimit",
-    "Server",
     "Stats",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prismline_coordination.server import Server, key
+from prismline_coordination.server import CoordinationServer, key
 from prismline_runtime import UnavailableError
 
 
 class Cache:
     """Texts by key, each kept for some seconds. A server that is down or was flushed is an empty cache."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: CoordinationServer) -> None:
         self._server = server
 
     def get(self, name: str) -> str | None:

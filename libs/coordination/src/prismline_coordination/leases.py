@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from prismline_coordination.server import Server, key
+from prismline_coordination.server import CoordinationServer, key
 
 #: How long a lease lasts, in seconds, unless it is renewed. A dead holder's slot is free after that.
 LEASE_SECONDS = 30.0
@@ -89,7 +89,7 @@ class Leases:
     """
 
     def __init__(
-        self, server: Server, *, seconds: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic
+        self, server: CoordinationServer, *, seconds: float = LEASE_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._server = server
         self._clock = clock

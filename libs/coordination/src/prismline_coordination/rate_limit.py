@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from prismline_coordination.server import Server, key
+from prismline_coordination.server import CoordinationServer, key
 from prismline_runtime import UnavailableError
 
 #: Most names whose buckets a process keeps while the server is down.
@@ -45,7 +45,7 @@ class RateLimit:
     So an outage of the server stops no process, but several processes together may exceed the rate until it is back.
     """
 
-    def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, server: CoordinationServer, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._server = server
         self._clock = clock
         self._local: OrderedDict[str, float] = OrderedDict()

@@ -34,7 +34,7 @@ class CoordinationSettings(BaseSettings, env_prefix="PRISMLINE_"):
     )
 
 
-class Server:
+class CoordinationServer:
     """A Valkey server, or the absence of one.
 
     connect: makes the client. It is called at the first command, so that a service starts while the server is down.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prismline_coordination.server import Server, key
+from prismline_coordination.server import CoordinationServer, key
 from prismline_runtime import UnavailableError
 
 #: How long counters are kept after their last change, in seconds: a week.
@@ -14,7 +14,7 @@ KEPT_SECONDS = 7 * 86_400
 class Stats:
     """Counters by name, each a hash of numbers. They are for people; no code decides from them."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: CoordinationServer) -> None:
         self._server = server
 
     def add(self, name: str, counts: Mapping[str, int]) -> bool:

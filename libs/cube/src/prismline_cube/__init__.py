@@ -1,7 +1,15 @@
 """Reads spectra of a cube from the bytes that hold them, and makes maps of the results."""
 
-from prismline_cube.axis import SpectralAxis
-from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values, single_gaussians
+from prismline_cube.axis import DisplayAxis
+from prismline_cube.components import (
+    MAP_COLUMNS,
+    baselines,
+    flat_components,
+    gaussians,
+    is_thick,
+    map_values,
+    single_gaussians,
+)
 from prismline_cube.grid import ZIP_MAGIC, Grid
 from prismline_cube.layout import FLOAT32_BITPIX, STORED_TYPES, Layout, StoredValues, spectra_type
 from prismline_cube.ranges import count_requests
@@ -19,20 +27,22 @@ __all__ = [
     "TILE_PIXELS",
     "ZIP_MAGIC",
     "CubeReader",
+    "DisplayAxis",
     "Grid",
     "Layout",
     "ReadRange",
     "Reduction",
     "Slab",
-    "SpectralAxis",
     "StoredValues",
     "Tile",
     "TileSums",
     "UnknownLayoutError",
+    "baselines",
     "count_requests",
     "flat_components",
     "gather",
     "gaussians",
+    "is_thick",
     "levels",
     "map_values",
     "reader_of",

@@ -38,7 +38,7 @@ _LIGHT_KM_S = 299_792.458
 
 
 @dataclass(frozen=True)
-class SpectralAxis:
+class DisplayAxis:
     """The spectral axis of a cube in the unit that a person reads: `name` in `unit`, km/s for velocities.
 
     Frequencies are shown as radio velocities, c (1 - f / f0), if the rest frequency f0 of the line is known. Velocities
@@ -55,7 +55,7 @@ class SpectralAxis:
     exact: tuple[CubeGeometry, float] | None = None
 
     @classmethod
-    def of(cls, geometry: CubeGeometry) -> SpectralAxis:
+    def of(cls, geometry: CubeGeometry) -> DisplayAxis:
         """The axis that `geometry` describes."""
         unit, factor = _USUAL_UNITS.get(geometry.cunit) or _looked_up(geometry.cunit)
         start = geometry.coordinate(0)
@@ -87,7 +87,7 @@ class SpectralAxis:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
 
-def velocity_axis(geometry: CubeGeometry) -> SpectralAxis:
+def velocity_axis(geometry: CubeGeometry) -> DisplayAxis:
     """The axis in km/s, with a constant step, which the lines of a group need: their offsets are velocities.
 
     Raises CubeError for an axis that does not give such velocities.
@@ -97,7 +97,7 @@ def velocity_axis(geometry: CubeGeometry) -> SpectralAxis:
             f"its spectral axis {geometry.ctype} has no constant step, and lines with offsets in velocity need one;"
             " regrid the cube"
         )
-    axis = SpectralAxis.of(geometry)
+    axis = DisplayAxis.of(geometry)
     if axis.unit == "GHz" and geometry.ctype.upper().startswith("FREQ"):
         raise CubeError(
             "its spectral axis is in frequency, lines have offsets in velocity, and its header has no rest frequency;"

@@ -64,6 +64,26 @@ def check_cube(path: Path) -> CubeHeader:
     return describe(header, 0)
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether the values of a local file have no place in it that chunks could refer to.
+
+    This is so for gzip and for FITS with compressed tiles, but not for Zarr, whose chunks are read one by one. Raises
+    CubeError if the file is not a cube.
+    """
+    with path.open("rb") as file:
+        magic = file.read(MAGIC_BYTES)
+        if is_gzip(magic):
+            return True
+        if is_zip(magic):
+            return False
+        file.seek(0)
+        try:
+            find_image(file, path.stat().st_size)
+        except TileCompressedError:
+            return True
+        return False
+
+
 def _header(file: BinaryIO, n_bytes: int) -> fits.Header:
     try:
         header, _ = find_image(file, n_bytes)

@@ -7,6 +7,7 @@
 
 #include "bell.h"
 #include "correlation.h"
+#include "polynomial.h"
 #include "scales.h"
 #include "solver.h"
 #include "workspace.h"
@@ -134,7 +135,7 @@ static double unrest_at(gl_workspace *ws, Comp c, int scale)
 #define WAVE_STEP 0.25
 #define WAVE_WIDTH (1.0 / 32.0)
 /* The low components stay if chi-square falls by more than this share of its fall with the best wave. */
-#define WAVE_SHARE 0.95
+#define WAVE_SHARE 0.9
 
 /* Fall of chi-square if a line is fitted to x. */
 INLINE double fall_of_line(const gl_workspace *ws, const double *x)
@@ -188,12 +189,13 @@ static double fall_of_wave(gl_workspace *ws, const double *pull, Line fit)
 /* Whether a wave explains the spectrum better than all low components of the model. */
 static int is_wave(gl_workspace *ws)
 {
-    double *x = ws->trial, after, before;
+    double *x = ws->trial, after, before, c[BASE_TERMS];
     memcpy(x, ws->residual, (size_t)ws->n_pad * sizeof(double));
     for (int i = 0; i < ws->n_comp; i++) {
         Comp low = ws->comp[i];
         if (is_low(ws, low)) bell_add(low, low.a, window_of(low, 0, ws->n_pad), ws->bells, x);
     }
+    if (ws->n_base) remove_own_baseline(ws, x, c);
     if (ws->order) {
         after = whiten(ws, ws->residual, 0, ws->n_pad, ws->white);
         before = whiten(ws, x, 0, ws->n_pad, ws->white);

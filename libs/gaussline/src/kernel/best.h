@@ -20,6 +20,8 @@
 #define START_PERSISTENCE 1.4142135623730951
 /* A starting peak may fall short of mf_snr_min by this factor; the fit decides. */
 #define START_SNR 0.8
+/* With more starting peaks than this, all are found in one sweep, whose time does not grow with their number. */
+#define START_FEW 8
 /* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
 #define SUPPRESS_REACH 2.5
 /* Squared projection of the residual on the third and fourth Hermite shapes above which a split is tried: for white
@@ -33,7 +35,7 @@
 /* Trial components beside a line: least matched-filter S/N of the residual, largest distance to the line in its widths,
  * and the least fall of chi-square to keep one. */
 #define BESIDE_SNR 3.0
-#define BESIDE_REACH 3.0
+#define BESIDE_REACH 6.0
 #define BESIDE_GAIN 14.0
 /* The second start takes the maxima of a wavelet plane. In this order: the plane (between this scale and the next); how
  * far the plane falls between two maxima, in the noise of the smoothed spectrum, for white and for correlated noise
@@ -351,9 +353,15 @@ static void curved_peaks(gl_workspace *ws)
     double noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level - 1];
     double drop = (ws->order ? CURVED_SNR_CORRELATED : CURVED_SNR) * noise, least = CURVED_FLOOR * noise;
     double top = -INFINITY, bottom = INFINITY;
-    int at = 0, rising = 1;
+    int at = 0, rising = 1, is_low_before = 1;
     for (int i = 0; i <= ws->n && ws->n_curved < ws->params->max_components; i++) {
-        double w = i < ws->n && fine[i] > least ? fine[i] - coarse[i] : -INFINITY;
+        /* of channels below the floor, only the first one after others changes anything */
+        if (is_low_before && i % VW == 0 && i + VW <= ws->n && !has_lane(vload(fine + i) > vset(least))) {
+            i += VW - 1;
+            continue;
+        }
+        is_low_before = !(i < ws->n && fine[i] > least);
+        double w = is_low_before ? -INFINITY : fine[i] - coarse[i];
         if (rising && w > top) {
             top = w;
             at = i;
@@ -374,6 +382,53 @@ static void curved_peaks(gl_workspace *ws)
     }
 }
 
+/* Whether a starting component is near enough to the least S/N for a fit. */
+static int may_be_line(const gl_workspace *ws, Comp c)
+{
+    return local_sensitivity(ws, c) * matched_filter_snr(ws, c) >= START_SNR * ws->mf_snr_min;
+}
+
+/* Peaks of the smoothed spectrum above the persistence and near enough to the least S/N, most persistent first. Few
+ * maxima are so high over the lowest channel that they may be one; if there are many, all peaks are found in one sweep.
+ * Returns how many. */
+static int starting_peaks(gl_workspace *ws, const double *y, double threshold, double smoothing)
+{
+    int n = ws->n, whole = n / VW * VW, count = 0;
+    vd low = vset(INFINITY), high = vset(-INFINITY);
+    for (int i = 0; i < whole; i += VW) {
+        vd v = vload(y + i);
+        vi down = v < low, up = v > high;
+        low = (vd)(((vi)v & down) | ((vi)low & ~down));
+        high = (vd)(((vi)v & up) | ((vi)high & ~up));
+    }
+    double least = 0.0, most = -INFINITY;
+    for (int j = 0; j < VW; j++) {
+        least = low[j] < least ? low[j] : least;
+        most = high[j] > most ? high[j] : most;
+    }
+    for (int i = whole; i < n; i++) {
+        least = y[i] < least ? y[i] : least;
+        most = y[i] > most ? y[i] : most;
+    }
+    double above = least + NEARLY * threshold;
+    int global = -1;
+    for (int i = 0; i < n; i += VW) {
+        if (!has_lane(vload(y + i) > vset(above))) continue;
+        for (int j = i; j < n && j < i + VW; j++) {
+            if (!(y[j] > above) || (j > 0 && y[j - 1] >= y[j]) || (j + 1 < n && y[j + 1] > y[j])) continue;
+            int is_global = global < 0 && y[j] == most;
+            if (is_global) global = j;
+            if (!may_be_line(ws, smoothed_peak(ws, y, (Peak){.birth = y[j], .index = j}, smoothing))) continue;
+            if (count == START_FEW) return persistence_peaks(y, n, threshold, ws->ridges, ws->peaks, n / 2 + 2);
+            double persistence = is_global ? most : persistence_at(y, n, j);
+            if (is_global ? persistence >= threshold : persistence > threshold)
+                ws->peaks[count++] = (Peak){.birth = y[j], .persistence = persistence, .index = j};
+        }
+    }
+    qsort(ws->peaks, (size_t)count, sizeof *ws->peaks, peak_compare);
+    return count;
+}
+
 /* The first model: persistent peaks of the spectrum smoothed to a width of 2.2 channels. */
 static void start_from_peaks(gl_workspace *ws)
 {
@@ -382,10 +437,10 @@ static void start_from_peaks(gl_workspace *ws)
     for (int j = 0; j <= level; j++) smooth_pass(ws, j);
     double *y = scale_row(ws, level + 1), noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level];
     double threshold = START_PERSISTENCE * ws->params->beta * noise;
-    int count = persistence_peaks(y, ws->n, threshold, ws->ridges, ws->peaks, ws->n / 2 + 2);
+    int count = starting_peaks(ws, y, threshold, ws->scale_sigma[level]);
     for (int i = 0; i < count; i++) {
         Comp c = smoothed_peak(ws, y, ws->peaks[i], ws->scale_sigma[level]);
-        if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < START_SNR * ws->mf_snr_min) continue;
+        if (!may_be_line(ws, c)) continue;
         if (!add_component(ws, c)) break;
     }
     if (ws->params->second_start) curved_peaks(ws);

@@ -33,7 +33,7 @@ static double aicc_of(double chi2, double unit, int n, int k)
 
 static double model_aicc(const gl_workspace *ws)
 {
-    return aicc_of(chi_square(ws), 1.0, ws->n_valid, 3 * ws->n_comp);
+    return aicc_of(chi_square(ws), 1.0, ws->n_valid, 3 * ws->n_comp + ws->n_base);
 }
 
 static Comp peak_component(const gl_workspace *ws, const double *y, Peak peak)

@@ -43,6 +43,9 @@
 #define FAR_LAST 16
 #define FAR_STEP 2
 #define FAR_MARGIN 1.5
+/* Steps towards the correlation that a baseline took, and the most of it. */
+#define RESTORE_PASSES 3
+#define RESTORED_MOST 0.3
 #define SIGNAL_CLIP 3.5
 #define SIGNAL_MARGIN 4
 /* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
@@ -135,6 +138,20 @@ INLINE int is_correlated(double r, double channels)
     return r * r < 1.0 && -channels * log(1.0 - r * r) >= CORRELATION_GATE;
 }
 
+/* A fitted baseline takes the slow part of the noise with it: with so many coefficients for each channel, it takes that
+ * many times the sum of all correlations from each lag. Puts that back; returns the factor of the variance. */
+static double restore_slow_noise(double *r, double coefficients)
+{
+    double lost = 0.0;
+    for (int pass = 0; pass < RESTORE_PASSES; pass++) {
+        double sum = 1.0;
+        for (int l = 1; l <= ORDER_MAX; l++) sum += 2.0 * fmax((r[l] + lost) / (1.0 + lost), 0.0);
+        lost = fmin(coefficients * sum * (1.0 + lost), RESTORED_MOST);
+    }
+    for (int l = 1; l <= ORDER_MAX; l++) r[l] = (r[l] + lost) / (1.0 + lost);
+    return 1.0 + lost;
+}
+
 /* Estimates the noise and (if model is set) its correlation from the channels of x without signal, which it finds in
  * the smoothed spectrum. x is in units of the local noise, up to a factor. Returns the variance of the noise, or a
  * negative number if there are too few channels or (if model is set) the noise is white. */
@@ -150,7 +167,7 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
         count += smooth[i] < 0.0;
     }
     if (count < CORRELATION_CHANNELS / (4 * SIGNAL_STRIDE)) return -1.0;
-    double limit = SIGNAL_CLIP * MAD_TO_SIGMA * median_in_place(ws->scratch, count);
+    double limit = SIGNAL_CLIP * MAD_TO_SIGMA * median_of(ws->scratch, count, ws->snr);
     double *good = ws->good, *wide = ws->white, *masked = ws->other_white;
     vi all = ~(vi){0};
     for (int i = 0; i < n_pad; i += VW) {
@@ -191,6 +208,7 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     r[1] = lagged_mean(masked, good, n_pad, 1, &pairs) / variance;
     if (!is_correlated(r[1], total)) return -1.0;
     for (int l = 2; l <= ORDER_MAX; l++) r[l] = lagged_mean(masked, good, n_pad, l, &pairs) / variance;
+    if (ws->n_base) variance *= restore_slow_noise(r, ws->n_base / total);
     double far = 0.0;
     for (int l = FAR_FIRST; l <= FAR_LAST; l += FAR_STEP) far += lagged_mean(masked, good, n_pad, l, &pairs) / variance;
     far = far * FAR_STEP / (FAR_LAST - FAR_FIRST + FAR_STEP) - FAR_MARGIN / sqrt(total);

@@ -61,11 +61,17 @@
 #define MEDIAN_ERROR 1.2533
 /* An offset above zero is seen in every stretch of this fraction of the spectrum, with this S/N. */
 #define OFFSET_STRETCHES 5
-#define OFFSET_STRETCH_SNR 0.8
+#define OFFSET_STRETCH_SNR 0.5
 /* It is also this share of the height of every component that is wider than this fraction of the spectrum: the wings
  * of a broad line cover a spectrum too. */
 #define OFFSET_SHARE 0.2
 #define OFFSET_WIDTH 0.05
+/* A block is reached by a line that is this high there, in units of the noise. So many blocks that no line reaches show
+ * an offset. Least channels for each component: of more components, some are the offset. */
+#define OPEN_HEIGHT 0.1
+#define OPEN_LEAST 8
+#define OPEN_LINE 4.0
+#define OPEN_CHANNELS 45
 /* How many times what one more component explains a line and a wave have to explain. */
 #define LINE_MARGIN 1.3
 #define FLAG_WAVE_MARGIN 1.1
@@ -377,35 +383,54 @@ static int has_dip(gl_workspace *ws, const BlockNoise *noise, const double *x, d
     return snr > DIP_CONTRAST * against;
 }
 
+/* What a constant of one adds to the sums of the blocks that no high line reaches; zero for others. Low components are
+ * left in, because an offset is fitted with them, and all are if they are many: an offset leaves few channels below
+ * zero, so that the noise is taken for much less than it is, and everything for lines. */
+static void set_open_blocks(const gl_workspace *ws, const Blocks *b, double *open)
+{
+    memcpy(open, b->s, sizeof b->s);
+    if (ws->n_comp * OPEN_CHANNELS > ws->n) return;
+    for (int i = 0; i < ws->n_comp; i++) {
+        Comp c = ws->comp[i];
+        double height = c.a * local_sensitivity(ws, c);
+        if (height < OPEN_LINE) continue;
+        double reach = c.s * sqrt(2.0 * log(height / OPEN_HEIGHT));
+        int first = (int)(fmax(c.mu - reach, 0.0) / b->size), last = (int)(fmin(c.mu + reach, ws->n - 1.0) / b->size);
+        for (int k = first; k <= last && k < b->n; k++) open[k] = 0.0;
+    }
+}
+
 /* Whether the zero of the spectrum is off; z are the sums of the spectrum itself. Lines are positive, so the median of
- * the blocks is below zero only for an offset below zero. For one above zero, the quartile is, and so is every stretch
- * of a fifth of the spectrum, which broad lines do not cover. */
+ * the blocks is below zero only for an offset below zero. For one above zero, the quartile of the blocks without high
+ * lines is, and so is every stretch of a fifth of the spectrum, which broad lines do not cover. */
 static int has_offset(const gl_workspace *ws, const Blocks *b, const BlockNoise *noise, const double *z)
 {
-    vd number = vset(0.0), unraised = vset(0.0), lowered = vset(0.0), zero = vset(0.0), one = vset(1.0);
-    double count = 0.0;
-    for (int k = 0; k < b->n; k++) count += b->s[k] > 0.0;
-    double error = OFFSET_SNR * sqrt(noise->slow / count);
+    double open[BLOCKS_MOST + VW], count = 0.0, open_count = 0.0;
+    vd unraised = vset(0.0), lowered = vset(0.0), zero = vset(0.0), one = vset(1.0);
+    set_open_blocks(ws, b, open);
+    for (int k = 0; k < b->n; k++) {
+        count += b->s[k] > 0.0;
+        open_count += open[k] > 0.0;
+    }
+    double error = OFFSET_SNR * sqrt(noise->slow / open_count);
     vd raised_from = vset(QUARTILE_ERROR * error - QUARTILE * sqrt(noise->block));
-    vd lowered_to = vset(-MEDIAN_ERROR * error);
+    vd lowered_to = vset(-MEDIAN_ERROR * OFFSET_SNR * sqrt(noise->slow / count));
     for (int k = 0; k < b->n; k += VW) {
-        vi there = vloadu(b->s + k) > zero;
         vd x = vloadu(z + k);
-        number += (vd)((vi)one & there);
-        unraised += (vd)((vi)one & there & (x <= raised_from));
-        lowered += (vd)((vi)one & there & (x < lowered_to));
+        unraised += (vd)((vi)one & (vloadu(open + k) > zero) & (x <= raised_from));
+        lowered += (vd)((vi)one & (vloadu(b->s + k) > zero) & (x < lowered_to));
     }
     if (vsum(lowered) > 0.5 * count) return 1;
-    if (vsum(unraised) > 0.25 * count) return 0;
+    if (open_count < OPEN_LEAST || vsum(unraised) > 0.25 * open_count) return 0;
     int length = b->n / OFFSET_STRETCHES, filled = 0;
     double sum = 0.0, constants = 0.0, least = 0.0;
     for (int i = 0; i < ws->n_comp; i++)
         if (ws->comp[i].s > OFFSET_WIDTH * ws->n) least = fmax(least, OFFSET_SHARE * ws->comp[i].a);
     for (int k = 0; k < b->n; k++) {
         int gone = k - length;
-        sum += z[k] - (gone >= 0 ? z[gone] : 0.0);
-        constants += b->s[k] - (gone >= 0 ? b->s[gone] : 0.0);
-        filled += (b->s[k] > 0.0) - (gone >= 0 && b->s[gone] > 0.0);
+        sum += (open[k] > 0.0 ? z[k] : 0.0) - (gone >= 0 && open[gone] > 0.0 ? z[gone] : 0.0);
+        constants += open[k] - (gone >= 0 ? open[gone] : 0.0);
+        filled += (open[k] > 0.0) - (gone >= 0 && open[gone] > 0.0);
         if (gone < -1 || 2 * filled < length) continue;
         if (sum < OFFSET_STRETCH_SNR * sqrt(noise->slow * filled) || sum < least * constants) return 0;
     }

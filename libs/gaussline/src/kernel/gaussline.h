@@ -39,6 +39,9 @@ enum {
     GL_COMPONENT_BELOW_THRESHOLD = 16 /* AICc pays for it, but snr_min, mf_snr_min or fwhm_min would not keep it */
 };
 
+/* Coefficients of the polynomial baseline: at most a cubic. */
+#define GL_BASELINE_TERMS 4
+
 typedef struct {
     double beta;            /* persistence threshold, noise units */
     double snr_min;         /* least amplitude, noise units */
@@ -50,6 +53,7 @@ typedef struct {
     int32_t max_refine_iter;
     int32_t max_components;
     int32_t preset;
+    int32_t baseline_order; /* of the polynomial that is fitted with the lines, 0 to 3; negative: none */
     int32_t second_start;   /* search for blends more thoroughly: components beside a line, a second start */
 } gl_params;
 
@@ -63,6 +67,7 @@ typedef struct {
 typedef struct {
     double rms, chi2_reduced, aicc;
     double correlation;        /* of the noise of neighbouring channels; zero for white */
+    double baseline[GL_BASELINE_TERMS]; /* coefficients of the powers of the channel number; zero beyond the order */
     double effective_channels; /* number of independent channels for a signal wider than the correlation */
     double seconds;         /* wall-clock time of this spectrum */
     double work;            /* channel-by-component evaluations: the bounded measure of effort */

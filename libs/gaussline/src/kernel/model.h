@@ -8,9 +8,14 @@
 #include "baseline.h"
 #include "bell.h"
 #include "correlation.h"
+#include "polynomial.h"
 #include "solver.h"
 #include "workspace.h"
 
+
+/* Further fits of all clusters beside the baseline, and the fall of chi-square below which there are no more. */
+#define BASE_ROUNDS 4
+#define BASE_FALL 1e-3
 
 INLINE double matched_filter_snr(const gl_workspace *ws, Comp c)
 {
@@ -22,7 +27,8 @@ INLINE double matched_filter_snr(const gl_workspace *ws, Comp c)
 static int is_valid(gl_workspace *ws, Comp c)
 {
     if (!(FWHM_PER_SIGMA * c.s >= ws->fwhm_min && c.mu >= 0.0 && c.mu < ws->n)) return 0;
-    if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < ws->mf_snr_min) return 0;
+    double snr = local_sensitivity(ws, c) * matched_filter_snr(ws, c);
+    if (snr < ws->mf_snr_min || (ws->n_base && snr * share_beside_baseline(ws, c) < ws->mf_snr_min)) return 0;
     if (!is_low(ws, c)) return 1;
     return ws->params->preset == GL_PRESET_BEST && stands_out(ws, c);
 }
@@ -46,7 +52,7 @@ static void residual_add(gl_workspace *ws, Comp c, double factor)
 /* Adds a component, with its parameters within their bounds. 0 if the model is full: it is at the limit, or has as many parameters as AICc can judge. */
 static int add_component(gl_workspace *ws, Comp c)
 {
-    if (ws->n_comp >= ws->params->max_components || 3 * ws->n_comp + 4 >= ws->n_valid) {
+    if (ws->n_comp >= ws->params->max_components || 3 * ws->n_comp + ws->n_base + 4 >= ws->n_valid) {
         ws->full = 1;
         return 0;
     }
@@ -88,6 +94,7 @@ static void keep_model(gl_workspace *ws)
     memcpy(ws->saved_unconverged, ws->unconverged, (size_t)ws->n_comp);
     memcpy(ws->saved_tested, ws->tested, (size_t)ws->n_comp);
     memcpy(ws->saved_residual, ws->residual, (size_t)ws->n_pad * sizeof(double));
+    memcpy(ws->saved_base_coef, ws->base_coef, sizeof ws->base_coef);
 }
 
 static void restore_model(gl_workspace *ws)
@@ -99,6 +106,7 @@ static void restore_model(gl_workspace *ws)
     memcpy(ws->tested, ws->saved_tested, (size_t)ws->n_comp);
     memset(ws->dirty, 0, (size_t)ws->n_comp);
     memcpy(ws->residual, ws->saved_residual, (size_t)ws->n_pad * sizeof(double));
+    memcpy(ws->base_coef, ws->saved_base_coef, sizeof ws->base_coef);
 }
 
 /* Members of the cluster of component seed, by breadth-first search; returns how many. */
@@ -116,7 +124,8 @@ static int cluster_of(gl_workspace *ws, int seed, double coupling, int *members)
     return count;
 }
 
-/* Fits every cluster that holds a touched component. Once a limit has ended the spectrum, no fit is begun. */
+/* Fits every cluster that holds a touched component, and the baseline. Once a limit has ended the spectrum, no fit of
+ * a cluster is begun. */
 static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
 {
     memset(ws->label, 0, (size_t)ws->n_comp * sizeof *ws->label);
@@ -132,6 +141,7 @@ static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
         fit_cluster(ws, ws->cluster, k, tolerance);
         ws->searched = 0;
     }
+    level_residual(ws);
 }
 
 static void touch_all(gl_workspace *ws) { memset(ws->dirty, 1, (size_t)ws->n_comp); }
@@ -140,6 +150,7 @@ static void touch_all(gl_workspace *ws) { memset(ws->dirty, 1, (size_t)ws->n_com
 static void set_model(gl_workspace *ws, const Comp *components, int k)
 {
     memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
+    memset(ws->base_coef, 0, sizeof ws->base_coef);
     ws->n_comp = ws->n_dead = ws->searched = 0;
     for (int i = 0; i < k; i++) add_component(ws, components[i]);
 }
@@ -155,5 +166,11 @@ static void polish(gl_workspace *ws)
                 are_coupled(ws->comp[i], ws->comp[j], FINAL_COUPLING))
                 ws->dirty[i] = ws->dirty[j] = 1;
     fit_touched(ws, TOL_FINAL, FINAL_COUPLING);
+    for (int round = 0; round < BASE_ROUNDS && ws->n_base && ws->n_comp && !is_ended(ws); round++) {
+        double before = chi_square(ws); /* the baseline couples all clusters */
+        touch_all(ws);
+        fit_touched(ws, TOL_FINAL, FINAL_COUPLING);
+        if (!(before - chi_square(ws) > BASE_FALL)) break;
+    }
 }
 #endif

@@ -30,6 +30,10 @@ static const Field SUMMARY_FIELDS[] = {
     {"chi2_reduced", offsetof(gl_summary, chi2_reduced), 8},
     {"aicc", offsetof(gl_summary, aicc), 8},
     {"correlation", offsetof(gl_summary, correlation), 8},
+    {"baseline_0", offsetof(gl_summary, baseline[0]), 8},
+    {"baseline_1", offsetof(gl_summary, baseline[1]), 8},
+    {"baseline_2", offsetof(gl_summary, baseline[2]), 8},
+    {"baseline_3", offsetof(gl_summary, baseline[3]), 8},
     {"effective_channels", offsetof(gl_summary, effective_channels), 8},
     {"seconds", offsetof(gl_summary, seconds), 8},
     {"work", offsetof(gl_summary, work), 8},
@@ -121,13 +125,13 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
     memset(&lags, 0, sizeof lags);
     memset(&starts, 0, sizeof starts);
     memset(&offsets, 0, sizeof offsets);
-    if (!PyArg_ParseTuple(args, "y*nnpOpnniOOO(dddddddiiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
+    if (!PyArg_ParseTuple(args, "y*nnpOpnniOOO(dddddddiiiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
                           &batch.noise_is_shape, &row_stride, &channel_stride, &batch.correlation_mode, &lags_object,
                           &starts_object, &offsets_object,
                           &batch.params.beta, &batch.params.snr_min, &batch.params.mf_snr_min, &batch.params.f_sep,
                           &batch.params.neg_thresh, &batch.params.fwhm_min, &batch.params.time_budget_s,
                           &batch.params.max_refine_iter, &batch.params.max_components, &batch.params.preset,
-                          &batch.params.second_start, &batch.threads, &batch.isa))
+                          &batch.params.baseline_order, &batch.params.second_start, &batch.threads, &batch.isa))
         return NULL;
     PyObject *columns = NULL;
     Py_ssize_t item = batch.is_float32 ? 4 : 8;
@@ -135,8 +139,10 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "the spectra buffer is smaller than n rows of channels items");
         goto done;
     }
-    if (batch.isa < GL_ISA_AUTO || batch.isa > gl_best_isa() || batch.params.max_components < 1) {
-        PyErr_SetString(PyExc_ValueError, "this machine has no such instruction set, or max_components is below one");
+    if (batch.isa < GL_ISA_AUTO || batch.isa > gl_best_isa() || batch.params.max_components < 1 ||
+        batch.params.baseline_order < -1 || batch.params.baseline_order >= GL_BASELINE_TERMS) {
+        PyErr_SetString(PyExc_ValueError,
+                        "this machine has no such instruction set, or max_components or baseline_order is out of range");
         goto done;
     }
     if (noise_object != Py_None) {

@@ -9,9 +9,13 @@
 
 #include "bell.h"
 #include "correlation.h"
+#include "polynomial.h"
 #include "scales.h"
 #include "workspace.h"
 
+
+/* Least share of the S/N beside a baseline for which the search is adapted: a wider bell cannot be found. */
+#define BASE_SHARE_SEARCH 0.3
 
 typedef struct {
     double snr;
@@ -42,10 +46,24 @@ static void set_search_row(gl_workspace *ws)
     }
 }
 
-/* Norms of the scales of the search: those of the noise at hand. */
+/* Norms of the scales of the search: those of the noise at hand, beside the baseline. */
 INLINE const double *search_norms(const gl_workspace *ws)
 {
+    if (ws->n_base) return ws->base_inv_norm;
     return ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
+}
+
+/* A fitted baseline takes a part of a wide bell and of the noise at its scale: the response of the residual to a bell
+ * has a smaller variance, and both are known from the share of its S/N that the baseline leaves in the middle of the
+ * spectrum. Nearer to an end it leaves less. */
+static void set_base_norms(gl_workspace *ws)
+{
+    const double *norms = ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
+    for (int j = 0; j < ws->scales_max; j++) {
+        Comp middle = {1.0, 0.5 * (ws->n - 1), ws->scale_sigma[j]};
+        ws->base_share[j] = fmax(share_beside_baseline(ws, middle), BASE_SHARE_SEARCH);
+        ws->base_inv_norm[j] = norms[j] / ws->base_share[j];
+    }
 }
 
 /* Whether any matched-filter S/N of the residual reaches the threshold. It costs less than the complete scale space,
@@ -132,6 +150,7 @@ static Comp candidate_component(const gl_workspace *ws, Candidate c)
     double width = ws->scale_sigma[j] * pow(2.0, octave);
     double root = ws->root_weight[c.channel];
     double unit = ws->order ? sqrt(bell_power(ws, width)) : sqrt(width) * PI_QUARTER;
+    if (ws->n_base) unit *= ws->base_share[j];
     double height = c.snr / (unit * (root > 0.0 ? root : 1.0));
     return (Comp){height, c.channel, clamp(width, 2.0 * WIDTH_MIN, 0.4 * ws->n)};
 }

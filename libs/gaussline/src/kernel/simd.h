@@ -9,10 +9,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#if VW == 8 && defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 typedef double vd __attribute__((vector_size(8 * VW)));
 typedef double vdu __attribute__((vector_size(8 * VW), aligned(8), may_alias));
 typedef int64_t vi __attribute__((vector_size(8 * VW)));
+typedef signed char vb __attribute__((vector_size(VW))); /* one byte a lane */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -48,6 +52,24 @@ INLINE int has_lane(vi mask)
     int64_t any = 0;
     for (int j = 0; j < VW; j++) any |= mask[j];
     return any != 0;
+}
+
+/* Appends the lanes of v whose mask is set to out, which has room for a whole vector, in their order. Returns how
+ * many. */
+INLINE int append_lanes(double *out, vd v, vi mask)
+{
+#if VW == 8 && defined(__x86_64__)
+    __mmask8 lanes = _mm512_movepi64_mask((__m512i)mask);
+    _mm512_storeu_pd(out, _mm512_maskz_compress_pd(lanes, (__m512d)v));
+    return __builtin_popcount(lanes);
+#else
+    int count = 0;
+    for (int j = 0; j < VW; j++) {
+        out[count] = v[j];
+        count -= (int)mask[j];
+    }
+    return count;
+#endif
 }
 
 INLINE vd viota(void)

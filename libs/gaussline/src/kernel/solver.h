@@ -8,6 +8,7 @@
 #include "bell.h"
 #include "correlation.h"
 #include "linear.h"
+#include "polynomial.h"
 #include "workspace.h"
 
 /* Largest change of a width in one step, as a factor, and of a mean, in widths. */
@@ -87,12 +88,13 @@ static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
         ws->work += ws->window[j].hi - ws->window[j].lo;
     }
     ws->work += hi - lo;
+    double fall = ws->n_base ? fall_with_baseline(ws, lo, hi) : 0.0;
     if (ws->order) {
         int from = lo ? lo + WHITENING_REACH : 0; /* the first channels would need channels before lo */
         ws->work += hi - lo;
-        return whiten(ws, ws->trial, from, hi, ws->white);
+        return whiten(ws, ws->trial, from, hi, ws->white) - fall;
     }
-    return weighted_square(ws->w, ws->trial, lo, hi);
+    return weighted_square(ws->w, ws->trial, lo, hi) - fall;
 }
 
 /* ws->pull over [lo, hi) from the whitened residual of the components last evaluated. */
@@ -101,6 +103,12 @@ static void pull_of_fit(gl_workspace *ws, int lo, int hi)
     if (lo) memset(ws->white + lo, 0, WHITENING_REACH * sizeof(double));
     memset(ws->white + hi, 0, WHITENING_REACH * sizeof(double));
     whiten_back(ws, ws->white, lo, hi, ws->pull);
+    if (!ws->n_base) return;
+    double c[BASE_TERMS];
+    baseline_of_trial(ws, lo, hi, c);
+    for (int p = 0; p < ws->n_base; p++)
+        for (int i = lo; i < hi; i += VW)
+            vstore(ws->pull + i, vload(ws->pull + i) - vset(c[p]) * vload(ws->base_pull[p] + i));
 }
 
 /* Normal matrix, gradient and second-order blocks under correlated noise. The matrix is that of a spectrum without
@@ -138,12 +146,13 @@ static int assemble_correlated(gl_workspace *ws, const Comp *c, int k, int lo, i
 
 /* Normal matrix, gradient and second-order blocks at the components last evaluated. Returns -1 if a limit ends the
  * spectrum before. */
-static int assemble(gl_workspace *ws, const Comp *c, int k)
+static int assemble(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
 {
     int n = 3 * k;
+    const double *left = levelled_trial(ws, lo, hi);
     for (int j = 0; j < k; j++) {
         Window win = ws->window[j];
-        Moments m = moments_of(c[j], win, ws->w, ws->bells + (size_t)j * ws->n_pad, ws->trial);
+        Moments m = moments_of(c[j], win, ws->w, ws->bells + (size_t)j * ws->n_pad, left);
         ws->moments[j] = m;
         double u = c[j].a / c[j].s;
         double *row = ws->normal + (size_t)(3 * j) * n + 3 * j;
@@ -314,6 +323,7 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
             Window win = window_of(now[j], 0, ws->n_pad);
             bell_add(now[j], now[j].a, win, ws->bells, ws->base);
         }
+        if (ws->n_base) set_base_rest(ws, lo, hi);
         double chi2 = evaluate(ws, now, k, lo, hi), lambda = LAMBDA_START;
         if (!isfinite(chi2)) { /* the model stays as it is */
             ws->not_finite |= !is_ended(ws);
@@ -323,7 +333,8 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
         converged = 0;
         for (int it = 0; it < FIT_ITERATIONS && !converged; it++) {
             if (out_of_budget(ws)) break;
-            if ((ws->order ? assemble_correlated(ws, now, k, lo, hi) : assemble(ws, now, k)) != 0) break;
+            if ((ws->order ? assemble_correlated(ws, now, k, lo, hi) : assemble(ws, now, k, lo, hi)) != 0) break;
+            project_normal(ws, now, k);
             freeze_and_scale(ws, now, k);
             int done = 0;
             double grow = 4.0;

@@ -13,6 +13,7 @@
 #include "gaussline.h"
 #include "linear.h"
 #include "noise.h"
+#include "polynomial.h"
 #include "solver.h"
 #include "workspace.h"
 
@@ -45,6 +46,14 @@ static size_t lay_out(gl_workspace *ws, char *start)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double *row = carve(&at, n + 2 * ROW_MARGIN);
         *rows[i] = row + ROW_MARGIN;
+    }
+    for (int p = 0; p < ws->n_base; p++) {
+        ws->base_value[p] = carve(&at, n + 2 * ROW_MARGIN) + ROW_MARGIN;
+        ws->base_pull[p] = carve(&at, n + 2 * ROW_MARGIN) + ROW_MARGIN;
+    }
+    if (ws->n_base) {
+        ws->levelled = carve(&at, n);
+        ws->base_cross = carve(&at, 3 * BASE_TERMS * k);
     }
     ws->taps = carve(&at, (size_t)(ORDER_MAX + 1) * (n + 2 * ROW_MARGIN)) + ROW_MARGIN;
     ws->precision = carve(&at, 2 * WHITENING_REACH);
@@ -91,6 +100,7 @@ static gl_workspace *workspace_new(const gl_batch *batch, int is_caller)
     ws->n = channels;
     ws->n_pad = (channels + 15) / 16 * 16;
     ws->capacity = batch->params.max_components;
+    ws->n_base = batch->params.baseline_order + 1;
     ws->watch = batch->watch;
     ws->is_caller = is_caller;
     ws->scales_max = scale_count(channels);
@@ -137,12 +147,13 @@ static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponen
     double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
     int count = 0;
     for (int i = 0; i < ws->n_pad; i++) ws->y[i] *= shrink;
+    if (ws->n_base) remove_first_baseline(ws);
     if (ws->n_valid < ws->n) bridge_blanks(ws);
     for (int i = 0; i < ws->n_pad; i++) {
         ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
         if (i < ws->n && ws->w[i] > 0.0) ws->valid[count++] = ws->trial[i];
     }
-    double rms = noise_estimate(ws->valid, count, ws->mask, ws->scratch);
+    double rms = noise_estimate(ws->valid, count, ws->mask, ws->scratch, ws->snr);
     if (!(rms > NOISE_LEAST)) return GL_NO_NOISE;
     if (batch->correlation_mode != GL_CORRELATION_WHITE) {
         double variance = learn_correlation(ws, batch, ws->trial);
@@ -150,6 +161,7 @@ static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponen
     }
     ws->unit = rms / shrink;
     for (int i = 0; i < ws->n; i++) ws->y[i] /= rms;
+    for (int p = 0; p < ws->n_base; p++) ws->base_start[p] /= rms;
     return 0;
 }
 
@@ -214,6 +226,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         if (batch->noise_is_shape && rms > 0.0 && isfinite(rms)) return load_shaped(ws, batch, exponent);
         if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1.0 / NOISE_LEAST) return GL_NO_NOISE;
         for (int i = 0; i < n; i++) ws->y[i] /= rms;
+        if (ws->n_base) remove_first_baseline(ws);
         if (valid < n) bridge_blanks(ws);
         if (batch->correlation_mode != GL_CORRELATION_WHITE) {
             for (int i = 0; i < ws->n_pad; i++) ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
@@ -225,6 +238,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
     /* a power of two keeps squares finite and changes no digit */
     double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
     for (int i = 0; i < ws->n_pad; i++) ws->y[i] *= shrink;
+    if (ws->n_base) remove_first_baseline(ws);
     if (valid < n) bridge_blanks(ws);
     const double *with_data = ws->y;
     if (valid < n) {
@@ -235,7 +249,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         }
         with_data = ws->valid;
     }
-    rms = noise_estimate(with_data, valid, ws->mask, ws->scratch);
+    rms = noise_estimate(with_data, valid, ws->mask, ws->scratch, ws->snr);
     if (!(rms > NOISE_LEAST)) return GL_NO_NOISE;
     if (batch->correlation_mode != GL_CORRELATION_WHITE) {
         double variance = learn_correlation(ws, batch, ws->y);
@@ -244,6 +258,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
     ws->unit = rms / shrink;
     double inv = 1.0 / rms;
     for (int i = 0; i < n; i++) ws->y[i] *= inv;
+    for (int p = 0; p < ws->n_base; p++) ws->base_start[p] *= inv;
     return 0;
 }
 
@@ -302,13 +317,15 @@ static void covariances(gl_workspace *ws)
             ws->work += ws->window[j].hi - ws->window[j].lo;
         }
         memcpy(ws->trial, ws->residual, (size_t)ws->n_pad * sizeof(double));
+        memset(ws->base_rest, 0, sizeof ws->base_rest);
         if (ws->order) {
             whiten(ws, ws->trial, 0, ws->n_pad, ws->white);
             bad = assemble_correlated(ws, ws->params_now, k, 0, ws->n_pad) || exact_normal(ws, ws->params_now, k);
         } else {
-            bad = assemble(ws, ws->params_now, k);
+            bad = assemble(ws, ws->params_now, k, 0, ws->n_pad);
         }
         if (!bad) {
+            project_normal(ws, ws->params_now, k);
             freeze_and_scale(ws, ws->params_now, k);
             build_system(ws, k, 0.0, 0);
             bad = factor(ws, n);
@@ -398,6 +415,7 @@ static int is_representable(const gl_workspace *ws, const gl_summary *summary)
         Comp c = ws->comp[i];
         largest = fmax(largest, c.a * fmax(1.0, c.s * SQRT_2PI));
     }
+    for (int p = 0; p < BASE_TERMS; p++) largest = fmax(largest, fabs(summary->baseline[p]) / ws->unit);
     return isfinite(largest * ws->unit) && isfinite(summary->rms) && isfinite(summary->chi2_reduced) &&
            isfinite(summary->aicc);
 }
@@ -407,6 +425,7 @@ static void drop_result(gl_workspace *ws, gl_summary *summary)
 {
     ws->n_comp = 0;
     summary->rms = summary->chi2_reduced = summary->aicc = summary->correlation = summary->effective_channels = NAN;
+    for (int p = 0; p < BASE_TERMS; p++) summary->baseline[p] = NAN;
     summary->flags = (summary->flags & ~(uint32_t)GL_CONVERGED) | GL_NOT_FINITE;
 }
 
@@ -465,6 +484,21 @@ static void fit_given(gl_workspace *ws, const gl_batch *batch, size_t row)
     decompose_best(ws, batch->starts + 3 * at[0], at[1] - at[0]);
 }
 
+/* Writes the coefficients of the baseline, in input units. */
+static void store_baseline(const gl_workspace *ws, gl_summary *out)
+{
+    double c[BASE_TERMS];
+    channel_coefficients(ws, c);
+    for (int p = 0; p < BASE_TERMS; p++) out->baseline[p] = c[p] * ws->unit;
+}
+
+/* The flags of what is left beside lines and baseline. */
+static uint32_t flags_of_rest(gl_workspace *ws)
+{
+    subtract_baseline(ws, ws->base_coef, 0, ws->n_pad, ws->y);
+    return flatness_flags(ws);
+}
+
 static void add_limit_flags(const gl_workspace *ws, gl_summary *out)
 {
     if (ws->full || ws->out_of_work || ws->work > ws->work_limit) out->flags |= GL_LIMIT_HIT;
@@ -479,9 +513,11 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     ws->params = &batch->params;
     start_budget(ws, start, batch->params.time_budget_s);
     ws->not_finite = ws->full = ws->n_comp = ws->order = ws->has_basis = 0;
+    ws->n_base = batch->params.baseline_order + 1;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
     out->rms = refused ? NAN : ws->unit;
     out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;
+    for (int p = 0; p < BASE_TERMS; p++) out->baseline[p] = NAN;
     if (refused) {
         out->flags |= refused;
     } else {
@@ -495,9 +531,12 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
             ws->mf_snr_min = correlated_threshold(ws, ws->mf_snr_min);
             set_taps(ws);
         }
+        if (ws->n_base) set_base_pull(ws);
+        if (ws->n_base) set_base_norms(ws);
         if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
         else if (batch->starts) fit_given(ws, batch, row);
         else decompose_best(ws, NULL, 0);
+        level_residual(ws);
         add_limit_flags(ws, out);
         extend_budget(ws);
         covariances(ws);
@@ -508,12 +547,13 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         out->correlation = ws->order ? ws->lags[1] : 0.0;
         out->effective_channels = ws->order ? ws->n_valid * ws->zero_frequency : ws->n_valid;
         double chi2 = chi_square(ws);
-        int k = 3 * ws->n_comp;
+        int k = 3 * ws->n_comp + ws->n_base;
+        store_baseline(ws, out);
         if (ws->order) chi2 /= ws->whitened_variance;
         out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;
         out->aicc = aicc_of(chi2, ws->unit, ws->n_valid, k);
         if (ws->not_finite || !is_representable(ws, out)) drop_result(ws, out);
-        else out->flags |= flatness_flags(ws);
+        else out->flags |= flags_of_rest(ws);
     }
     int failed = store(ws, out, arena);
     out->work = ws->work;

@@ -43,6 +43,9 @@
  * exponent of bell_add() leaves the range of vexp(). */
 #define AMPLITUDE_MAX 1e18
 
+/* Coefficients of the polynomial baseline. */
+#define BASE_TERMS GL_BASELINE_TERMS
+
 /* Scales of the search; enough for 2^30 channels. */
 #define SCALES_LIMIT 32
 
@@ -108,11 +111,24 @@ struct gl_workspace {
     int scale_pad, scale_stride, scales_max;
     double scale_inv_norm[SCALES_LIMIT], scale_sigma[SCALES_LIMIT];
     double scale_overlap[SCALES_LIMIT][LAGS];            /* product of each smoothing kernel with itself, shifted */
+    double base_share[SCALES_LIMIT], base_inv_norm[SCALES_LIMIT]; /* S/N beside the baseline, and the search's norm */
     double start_inv_norm[SCALES_LIMIT], search_inv_norm[SCALES_LIMIT]; /* the first one's, of the noise at hand */
     /* the test against the baseline */
     double *level, *tilt;  /* a constant and a slope, times the inverse covariance of the noise */
     double level_power, cross_power, tilt_power; /* their products with the constant and the slope */
     int has_basis;         /* whether these are of the spectrum at hand */
+    /* the polynomial baseline that is fitted with the lines */
+    int n_base;            /* its coefficients; zero: none is fitted, and there is no memory for it */
+    int base_first;        /* first channel with data */
+    double base_step;      /* of the place, -1 to 1 over the channels with data */
+    double *base_value[BASE_TERMS];          /* the powers of the place */
+    double *base_pull[BASE_TERMS];           /* times the inverse covariance of the noise */
+    double base_factor[BASE_TERMS * BASE_TERMS]; /* Cholesky factor of their products */
+    double base_start[BASE_TERMS];           /* coefficients of the first baseline, which y is without */
+    double base_coef[BASE_TERMS], saved_base_coef[BASE_TERMS]; /* of the rest, which the residual is without */
+    double base_rest[BASE_TERMS];            /* products of the channels that the present fit does not change */
+    double *levelled;                        /* the trial without its baseline */
+    double *base_cross;                      /* products of parameters and powers */
     double *depth_rows;    /* two rows of the smoothed residual */
     double *snr;           /* n_pad: best matched-filter S/N of each channel */
     double *snr_scale;     /* n_pad: the scale it was found at */

@@ -21,12 +21,13 @@ from .models import evaluate
 from .noise import estimate_correlation, estimate_noise_shape
 from .params import Params, Preset
 from .spatial import refit_from_neighbours
-from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
+from .table import BASELINE_COLUMNS, COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
 
 if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BASELINE_COLUMNS",
     "COMPONENT_COLUMNS",
     "INSTRUCTION_SETS",
     "SPECTRUM_COLUMNS",

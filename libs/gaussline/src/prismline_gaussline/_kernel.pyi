@@ -14,7 +14,7 @@ def decompose(
     correlation: Buffer | None,
     starts: Buffer | None,
     start_offsets: Buffer | None,
-    params: tuple[float, float, float, float, float, float, float, int, int, int, int],
+    params: tuple[float, float, float, float, float, float, float, int, int, int, int, int],
     threads: int,
     instruction_set: int,
     /,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .inputs import any_number
+from .arguments import any_number
 
 #: First four letters of the CTYPEn of a spectral axis, and the unit that it has when the header gives no CUNITn
 #: (Greisen et al. 2006, A&A 446, 747, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).

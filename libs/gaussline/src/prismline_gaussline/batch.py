@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import doubles, numbers, whole_number
 from .axis import SpectralAxis
-from .inputs import doubles, numbers, whole_number
 from .noise import LAGS
 from .params import Params, Preset
 from .table import Decomposition, Flag
@@ -121,6 +121,8 @@ def decompose(
     if _kernel is None:
         if starts is not None:
             raise ValueError("starts need the C kernel, which was not built")
+        if settings.baseline_order is not None:
+            raise ValueError("baseline_order needs the C kernel, which was not built")
         _warn_without_kernel()
         from .fallback import decompose_with_phspectra  # noqa: PLC0415 - phspectra is optional
 
@@ -145,6 +147,7 @@ def decompose(
             settings.max_refine_iter,
             settings.max_components,
             _PRESET_CODES[settings.preset],
+            -1 if settings.baseline_order is None else settings.baseline_order,
             settings.second_start,
         ),
         threads,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import numbers
 from .axis import SpectralAxis, spectral_axes
 from .batch import decompose
-from .inputs import numbers
 from .params import Params
 from .table import Decomposition
 

@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import doubles, numbers, whole_number
 from .axis import SpectralAxis
 from .batch import decompose
-from .inputs import doubles, numbers, whole_number
 from .noise import LAGS
 from .params import Params
 from .table import ComponentFlag, Decomposition, Flag
@@ -49,6 +49,10 @@ _MOST_STEPS, _CONVERGED = 60, 1e-6
 
 #: Bounds of the optical depth of a group, summed over its lines. Below, the lines are thin; above, they are flat.
 _LEAST_DEPTH, _MOST_DEPTH = 0.1, 100.0
+
+#: The grid on which a component with an optical depth is integrated: points in a width, and on either side of a line.
+_POINTS_IN_A_WIDTH = 4
+_COVERED = 8 * _POINTS_IN_A_WIDTH
 
 
 @dataclass(frozen=True)
@@ -150,9 +154,10 @@ def group_named(name: str) -> HyperfineGroup:
 class HyperfineDecomposition(Decomposition):
     """The components of a batch. Each one is a hyperfine group.
 
-    ``mean`` is the group's velocity zero, in channels, ``stddev`` the width of each line. ``amplitude`` is the sum of
-    the lines' heights, so ``flux`` is ``sqrt(2 pi)`` times amplitude times width, as for a Gaussian, if the lines are
-    optically thin. The height of line i is ``amplitude * group.weights[i]``.
+    ``mean`` is the group's velocity zero, in channels, ``stddev`` the width of each line. For optically thin lines,
+    ``amplitude`` is the sum of their heights, the height of line i is ``amplitude * group.weights[i]``, and ``flux`` is
+    ``sqrt(2 pi)`` times amplitude times width, as for a Gaussian. With an optical depth, ``amplitude`` is what thin
+    lines of the same opacity would have, and ``flux`` is the area of the component's curve, which is smaller.
     """
 
     #: Optical depth, summed over the lines, and its uncertainty; NaN if the lines were taken as thin.
@@ -161,6 +166,11 @@ class HyperfineDecomposition(Decomposition):
     #: The group, and the offsets of its lines in channels.
     group: HyperfineGroup | None = None
     offsets_in_channels: Floats = field(default_factory=lambda: np.empty(0))
+
+    def component_columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.uint32]]:
+        """Every column with one row a component, the optical depth and the physical ones included, by name."""
+        depth = {"optical_depth": self.optical_depth, "optical_depth_err": self.optical_depth_err}
+        return super().component_columns() | depth
 
     def model(self, channels: int | ArrayLike) -> Floats:
         """The model of every spectrum at ``channels``, a number of them or positions from 0."""
@@ -182,6 +192,7 @@ def fit_hyperfine(
     params: Params | Mapping[str, object] | None = None,
     *,
     noise: ArrayLike | None = None,
+    noise_is_shape: bool = False,
     correlation: str | ArrayLike = "estimate",
     optical_depth: bool = False,
     max_groups: int = 5,
@@ -189,11 +200,12 @@ def fit_hyperfine(
 ) -> HyperfineDecomposition:
     """Fit each spectrum of a batch (n, channels) with components that are hyperfine groups.
 
-    ``spectra``, ``params``, ``noise`` and ``correlation`` are as for :func:`~prismline_gaussline.decompose`, which
-    estimates the noise. ``mf_snr_min``, ``snr_min`` and ``fwhm_min`` apply to a component: the significance of its
-    match, the height of its strongest line, and its width. With ``optical_depth``, each component also has an optical
-    depth, with a common excitation temperature of its lines: ``amplitude / tau * (1 - exp(-tau * profile))``. At most
-    ``max_groups`` components are searched for.
+    ``spectra``, ``params``, ``noise``, ``noise_is_shape`` and ``correlation`` are as for
+    :func:`~prismline_gaussline.decompose`, which estimates the noise. ``mf_snr_min``, ``snr_min`` and
+    ``fwhm_min`` apply to a component: the significance of its match, the height of its strongest line, and its width.
+    With ``optical_depth``, each component also has an optical depth ``tau``, from 0.1 to 100 and summed over its lines,
+    which have a common excitation temperature:
+    ``amplitude / tau * (1 - exp(-tau * profile))``. At most ``max_groups`` components are searched for.
 
     Raises ValueError for misuse, never because of the data.
     """
@@ -203,23 +215,33 @@ def fit_hyperfine(
         raise ValueError("give a HyperfineGroup or the name of one, and a SpectralAxis")
     if not isinstance(optical_depth, (bool, np.bool_)):
         raise ValueError(f"optical_depth must be true or false, not {optical_depth!r}")
+    if settings.baseline_order is not None:
+        raise ValueError("baseline_order is for decompose: subtract the baseline before a fit of hyperfine groups")
     max_groups = whole_number(max_groups, "max_groups", 1, 100)
     offsets, weights = group.in_channels(axis), np.array(group.weights)
-    base = decompose(spectra, settings, noise=noise, correlation=correlation, threads=threads)
+    base = decompose(
+        spectra, settings, noise=noise, noise_is_shape=noise_is_shape, correlation=correlation, threads=threads
+    )
     data = doubles(numbers(spectra, "spectra"), "spectra")
-    sigma = _sigma(data, noise, base)
+    sigma = _sigma(data, noise, base, is_shape=bool(noise_is_shape))
     lags = _lags(correlation, base)
     search = _Search(data.shape[1], offsets, weights, settings)
     fits = [
-        _fit_one(row, level, own, search, settings, max_groups, bool(optical_depth), noise is None)
+        _fit_one(
+            row, level, own, search, settings, max_groups, bool(optical_depth), noise is None or bool(noise_is_shape)
+        )
         for row, level, own in zip(data, sigma, lags, strict=True)
     ]
     return _table(fits, data, base, axis, group, offsets)
 
 
-def _sigma(data: Floats, noise: ArrayLike | None, base: Decomposition) -> Floats:
+def _sigma(data: Floats, noise: ArrayLike | None, base: Decomposition, *, is_shape: bool) -> Floats:
     """The noise of every channel, NaN where the channel is blank or the spectrum has no noise."""
     known = np.broadcast_to(base.rms[:, None] if noise is None else doubles(noise, "noise"), data.shape)
+    if noise is not None and is_shape:  # the rms of a spectrum is the harmonic mean square of its noise
+        weight = np.where(np.isfinite(data) & np.isfinite(known) & (known > 0.0), known, np.inf) ** -2.0
+        count = np.maximum((weight > 0.0).sum(axis=1), 1)
+        known = known * (base.rms * np.sqrt(weight.sum(axis=1) / count))[:, None]
     usable = np.isfinite(data) & np.isfinite(known) & (known > 0.0) & np.isfinite(base.rms)[:, None]
     return np.where(usable, known, np.nan)
 
@@ -239,7 +261,8 @@ class _Fit:
 
     rows: Floats
     errors: Floats
-    #: Uncertainty of the area of each component.
+    #: Area of each component, and its uncertainty.
+    fluxes: Floats = field(default_factory=lambda: np.empty(0))
     flux_errors: Floats = field(default_factory=lambda: np.empty(0))
     chi2: float = math.nan
     rss: float = math.nan
@@ -365,12 +388,13 @@ def _fit_one(
             break
         found.rows, found.chi2, found.converged = rows, chi2, converged
         found.errors = np.sqrt(np.clip(np.diag(covariance), 0.0, None)).reshape(rows.shape)
-        found.flux_errors = _flux_errors(rows, covariance)
+        found.fluxes, found.flux_errors = _fluxes(rows, covariance, search, thick)
         model = _model(rows, search, thick)
         found.rss = float(((values - model)[used] ** 2).sum())
     found.limit |= len(found.rows) == most and search.best(values - model, weight, lags)[0] >= settings.mf_snr_min
     order = np.argsort(found.rows[:, 1], kind="stable")
-    found.rows, found.errors, found.flux_errors = found.rows[order], found.errors[order], found.flux_errors[order]
+    found.rows, found.errors = found.rows[order], found.errors[order]
+    found.fluxes, found.flux_errors = found.fluxes[order], found.flux_errors[order]
     found.seconds = time.monotonic() - began
     return found
 
@@ -380,13 +404,31 @@ def _penalty(k: int, independent: float) -> float:
     return 2 * k + 2 * k * (k + 1) / (independent - k - 1)
 
 
-def _flux_errors(rows: Floats, covariance: Floats) -> Floats:
-    """The uncertainty of sqrt(2 pi) times amplitude times width of each component."""
+def _fluxes(rows: Floats, covariance: Floats, search: _Search, thick: bool) -> tuple[Floats, Floats]:
+    """The area of each component, and its uncertainty."""
+    n, fluxes = rows.shape[1], np.empty(len(rows))
     slopes = np.zeros((len(rows), rows.size))
     for k, row in enumerate(rows):
-        first = k * rows.shape[1]
-        slopes[k, first], slopes[k, first + 2] = row[2], row[0]
-    return np.asarray(np.sqrt(2.0 * math.pi * np.clip(np.einsum("ki,ij,kj->k", slopes, covariance, slopes), 0.0, None)))
+        fluxes[k], slopes[k, k * n : (k + 1) * n] = _area(row, search) if thick else _thin_area(row)
+    variances = np.einsum("ki,ij,kj->k", slopes, covariance, slopes)
+    return fluxes, np.sqrt(np.clip(variances, 0.0, None))
+
+
+def _thin_area(row: Floats) -> tuple[float, Floats]:
+    """The area of a component of optically thin lines, and its derivatives."""
+    root = math.sqrt(2.0 * math.pi)
+    return root * row[0] * row[2], root * np.array([row[2], 0.0, row[0]])
+
+
+def _area(row: Floats, search: _Search) -> tuple[float, Floats]:
+    """The area of a component with an optical depth, and its derivatives.
+
+    The sum over a grid that covers each line; for functions as smooth as these it is as good as exact.
+    """
+    step = row[2] / _POINTS_IN_A_WIDTH
+    places = np.rint(search.offsets[:, None] / step) + np.arange(-_COVERED, _COVERED + 1)
+    curve, slopes = _component(row, row[1] + step * np.unique(places), search.offsets, search.weights, True)
+    return step * float(curve.sum()), step * slopes.sum(axis=1)
 
 
 def _model(rows: Floats, search: _Search, thick: bool) -> Floats:
@@ -419,13 +461,22 @@ def _least_squares(
         normal, gradient = (slopes * weight) @ slopes.T, (slopes * weight) @ rest
         diagonal = np.diag(normal).copy()
         diagonal[diagonal <= 0.0] = 1.0
-        while steps < _MOST_STEPS:
+        # Parameters that the gradient pushes against their bounds stay there, and the others find their best values.
+        at = rows.ravel()
+        held = ((at <= low.ravel()) & (gradient < 0.0)) | ((at >= high.ravel()) & (gradient > 0.0))
+        free = np.flatnonzero(~held)
+        if not len(free):
+            converged = True
+        while steps < _MOST_STEPS and len(free):
             steps += 1
-            change = np.linalg.lstsq(normal + damping * np.diag(diagonal), gradient, rcond=None)[0]
-            tried = np.clip(rows + change.reshape(rows.shape), low, high)
+            damped = (normal + damping * np.diag(diagonal))[np.ix_(free, free)]
+            wanted = at.copy()
+            wanted[free] += np.linalg.lstsq(damped, gradient[free], rcond=None)[0]
+            tried = np.clip(wanted.reshape(rows.shape), low, high)
             new_chi2, new_rest, new_slopes = look(tried)
             if new_chi2 <= chi2:
-                converged = chi2 - new_chi2 <= _CONVERGED * chi2
+                met_a_bound = not np.array_equal(tried.ravel(), wanted)
+                converged = not met_a_bound and chi2 - new_chi2 <= _CONVERGED * chi2
                 rows, chi2, rest, slopes = tried, new_chi2, new_rest, new_slopes
                 damping = max(damping * 0.1, 1e-12)
                 break
@@ -468,11 +519,12 @@ def _table(
     n_used, chi2 = np.array([float(fit.n_used) for fit in fits]), np.array([fit.chi2 for fit in fits])
     free = n_used - width * counts
     with np.errstate(all="ignore"):
-        k = 3.0 * counts
+        k = float(width) * counts
         rss = np.array([fit.rss for fit in fits])
         aicc = n_used * np.log(rss / n_used) + 2 * k + (2 * k**2 + 2 * k) / (n_used - k - 1)
-        flux = math.sqrt(2.0 * math.pi) * rows[:, 0] * rows[:, 2]
     at_bound = (rows[:, 1] <= 0.0) | (rows[:, 1] >= data.shape[1] - 1.0) if len(rows) else np.empty(0, bool)
+    if thick:
+        at_bound |= (rows[:, 3] <= _LEAST_DEPTH) | (rows[:, 3] >= _MOST_DEPTH)
     flags = np.full(len(rows), 0, np.uint32)
     flags[at_bound] |= np.uint32(ComponentFlag.AT_BOUND)
     flags[~np.isfinite(errors).all(axis=1)] |= np.uint32(ComponentFlag.NO_ERROR)
@@ -491,6 +543,10 @@ def _table(
         aicc=np.where(nothing, np.nan, aicc),
         correlation=base.correlation,
         effective_channels=base.effective_channels,
+        baseline_0=base.baseline_0,
+        baseline_1=base.baseline_1,
+        baseline_2=base.baseline_2,
+        baseline_3=base.baseline_3,
         flags=of_spectrum.astype(np.uint32),
         work=np.array([fit.work for fit in fits]),
         seconds=base.seconds + np.array([fit.seconds for fit in fits]),
@@ -500,7 +556,7 @@ def _table(
         amplitude_err=errors[:, 0],
         mean_err=errors[:, 1],
         stddev_err=errors[:, 2],
-        flux=flux,
+        flux=np.concatenate([fit.fluxes for fit in fits] or [np.empty(0)]),
         flux_err=np.concatenate([fit.flux_errors for fit in fits] or [np.empty(0)]),
         component_flags=flags,
         thread_seconds=base.thread_seconds,

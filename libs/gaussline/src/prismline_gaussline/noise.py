@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .inputs import doubles
+from .arguments import doubles
 
 #: Lags that the kernel uses: zero to seven channels.
 LAGS = 8

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from .inputs import finite_number, whole_number
+from .arguments import finite_number, whole_number
 
 
 class Preset(StrEnum):
@@ -21,6 +21,9 @@ class Preset(StrEnum):
 
 #: Most components the kernel takes for one spectrum; its workspace grows with the square.
 MAX_COMPONENTS_LIMIT = 512
+
+#: Highest order of the polynomial baseline.
+BASELINE_ORDER_LIMIT = 3
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,10 @@ class Params:
     """Least FWHM of a component, channels. None: one channel, or half the FWHM of the response that the noise's
     correlation implies, whichever is more."""
 
+    baseline_order: int | None = None
+    """Order of a polynomial baseline, 0 to 3, that is fitted together with the lines and subtracted. None: no baseline.
+    Without it the zero of the spectra has to be right."""
+
     second_start: bool = True
     """Whether ``best`` searches for blends more thoroughly: it tries components beside a line, and if the spectrum has
     more bends than components, it starts a second time from the bends. Without it white noise gives 0.1.0's result."""
@@ -73,6 +80,9 @@ class Params:
             object.__setattr__(self, name, finite_number(getattr(self, name), name))
         if self.fwhm_min is not None:
             object.__setattr__(self, "fwhm_min", finite_number(self.fwhm_min, "fwhm_min"))
+        if self.baseline_order is not None:
+            order = whole_number(self.baseline_order, "baseline_order", 0, BASELINE_ORDER_LIMIT)
+            object.__setattr__(self, "baseline_order", order)
         if not isinstance(self.second_start, bool):
             raise ValueError(f"second_start must be true or false, not {self.second_start!r}")
         for name, least, most in (("max_refine_iter", 0, 1000), ("max_components", 1, MAX_COMPONENTS_LIMIT)):

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .arguments import doubles, numbers, whole_number
 from .batch import decompose
-from .inputs import doubles, numbers, whole_number
 from .params import Params
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, Decomposition
 
@@ -63,6 +63,8 @@ def refit_from_neighbours(
     if sigma is not None:
         there &= (sigma > 0.0) & np.isfinite(sigma)
     channels = there.sum(axis=1)
+    settings = params if isinstance(params, Params) else Params.from_mapping({} if params is None else params)
+    terms = 0 if settings.baseline_order is None else settings.baseline_order + 1
     for _ in range(rounds):
         models = _models(table)
         neighbours = _neighbours(shape, np.isfinite(table.chi2_reduced))
@@ -72,7 +74,7 @@ def refit_from_neighbours(
         trial = decompose(
             array[rows], params, noise=sigma[rows] if by_row and sigma is not None else sigma, starts=starts, **how
         )
-        source = _chosen(table, trial, rows, models, neighbours, channels)
+        source = _chosen(table, trial, rows, models, neighbours, channels, terms)
         if not source:
             break
         table = _merged(table, trial, source)
@@ -139,9 +141,10 @@ def _chosen(
     models: list[Components],
     neighbours: list[list[int]],
     channels: NDArray[np.int64],
+    terms: int,
 ) -> dict[int, int]:
     """Spectrum -> row of ``trial`` with its best model, if that is better than its own."""
-    own, tried = _chi_square(table, channels), _chi_square(trial, channels[rows])
+    own, tried = _chi_square(table, channels, terms), _chi_square(trial, channels[rows], terms)
     best: dict[int, float] = {}
     source: dict[int, int] = {}
     for row, (i, model) in enumerate(zip(rows, _models(trial), strict=True)):
@@ -154,8 +157,9 @@ def _chosen(
     return source
 
 
-def _chi_square(table: Decomposition, channels: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.asarray(table.chi2_reduced * (channels - 3 * table.n_components))
+def _chi_square(table: Decomposition, channels: NDArray[np.int64], terms: int) -> NDArray[np.float64]:
+    """Chi-square of fits whose baseline has so many coefficients."""
+    return np.asarray(table.chi2_reduced * (channels - 3 * table.n_components - terms))
 
 
 def _price(model: Components, around: list[Components]) -> float:

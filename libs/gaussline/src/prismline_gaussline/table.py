@@ -52,6 +52,7 @@ class ComponentFlag(IntFlag):
     """Quality of one component."""
 
     AT_BOUND = 1
+    """A width, a mean or an optical depth lies on its bound."""
     BLENDED = 2
     NO_ERROR = 4
     """The normal matrix is singular or a parameter lies on its bound: its uncertainty is NaN."""
@@ -81,6 +82,13 @@ class Decomposition:
     """Assumed correlation of the noise of neighbouring channels; zero for white noise."""
     effective_channels: NDArray[np.float64]
     """Number of independent channels for a wide signal; for white noise, the number of channels with data."""
+    baseline_0: NDArray[np.float64]
+    """With ``baseline_order``, the baseline at channel i (from zero) is the sum of these coefficients times 1, i, i^2
+    and i^3, in the unit of the input. Zero beyond the order and without ``baseline_order``; NaN when nothing was
+    fitted."""
+    baseline_1: NDArray[np.float64]
+    baseline_2: NDArray[np.float64]
+    baseline_3: NDArray[np.float64]
     flags: NDArray[np.uint32]
     """Bits of :class:`Flag`."""
     work: NDArray[np.float64]
@@ -123,6 +131,10 @@ class Decomposition:
         """Amplitude, mean and width of the components of spectrum i, shape (k, 3)."""
         rows = slice(int(self.n_components[:i].sum()), int(self.n_components[: i + 1].sum()))
         return np.stack((self.amplitude[rows], self.mean[rows], self.stddev[rows]), axis=1)
+
+    def baseline(self) -> NDArray[np.float64]:
+        """Coefficients of the baseline of each spectrum, by power of the channel, shape (n, 4)."""
+        return np.stack([getattr(self, name) for name in BASELINE_COLUMNS], axis=1)
 
     def physical(self) -> dict[str, NDArray[np.float64]]:
         """Means, widths, fluxes and their uncertainties on the axis, by column name; empty without an axis.
@@ -185,6 +197,9 @@ class Decomposition:
         known = {"correlation": self.correlation[fitted], "effective_channels": self.effective_channels[fitted]}
         return {f"prismline_gaussline.median_{name}": f"{np.median(v):.6g}" for name, v in known.items() if len(v)}
 
+
+#: Columns of the coefficients of the baseline, by power of the channel.
+BASELINE_COLUMNS = ("baseline_0", "baseline_1", "baseline_2", "baseline_3")
 
 _NAMES = [
     field.name for field in fields(Decomposition) if field.name not in ("thread_seconds", "axis", "unit", "shape")

@@ -9,7 +9,7 @@ from boto3.dynamodb.conditions import Attr
 from prismline_contracts.items import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import LedgerBase, as_read, chunk_key_of, run_key
 from prismline_ledger.transitions import ALLOWED_FROM, Finished, Outcome, Skipped, Started, truncate, with_error
-from prismline_runtime import Change, RefusedError, TransientError
+from prismline_runtime import Change, ConditionFailedError, TransientError
 
 _MAY_START = Attr("status").is_in(sorted(ALLOWED_FROM[ChunkStatus.IN_PROGRESS]))
 
@@ -106,12 +106,12 @@ class Attempts(LedgerBase):
             fields["duration_ms"], attempt_error = duration_ms, error
         return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",), attempt_error=attempt_error)
 
-    def give_up_chunk(self, chunk: ChunkItem, error: str, *, unsaid: bool = False) -> Finished:
+    def give_up_chunk(self, chunk: ChunkItem, error: str, *, announcement_pending: bool = False) -> Finished:
         """Fail the chunk because it is exhausted, unless it has changed since it was read.
 
-        unsaid: the sweeper publishes `chunk.failed` in every sweep until `mark_said`.
+        announcement_pending: the sweeper publishes `chunk.failed` in every sweep until `mark_announced`.
         """
-        fields: dict[str, Any] = {"error": truncate(error)} | ({"unsaid": True} if unsaid else {})
+        fields: dict[str, Any] = {"error": truncate(error)} | ({"unsaid": True} if announcement_pending else {})
         guard = ("status", "attempts", "interruptions", "started_at", "deferred_at", "sent_at")
         return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=guard)
 
@@ -158,6 +158,6 @@ class Attempts(LedgerBase):
                 ),
                 self._table.changing(run_key(chunk.run_id), Change(adds=adds, condition=Attr("PK").exists())),
             )
-        except RefusedError:
+        except ConditionFailedError:
             return False
         return True

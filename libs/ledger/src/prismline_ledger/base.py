@@ -30,7 +30,7 @@ from prismline_ledger.transitions import (
     shard_counter_changes,
     with_error,
 )
-from prismline_runtime import CALLS_SIDE_BY_SIDE, Change, Page, PermanentError, RefusedError, Table, unchanged
+from prismline_runtime import CONCURRENT_CALLS, Change, ConditionFailedError, Page, PermanentError, Table, unchanged
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -115,7 +115,7 @@ class LedgerBase:
         table: str,
         *,
         clock: Callable[[], str] = timestamp,
-        calls_at_a_time: int = CALLS_SIDE_BY_SIDE,
+        calls_at_a_time: int = CONCURRENT_CALLS,
     ) -> None:
         self._table = Table(dynamodb, table, calls_at_a_time=calls_at_a_time)
         self._clock = clock
@@ -287,7 +287,7 @@ class LedgerBase:
                     ),
                     *self._counting(chunk.run_id, chunk.shard, changes, run_adds, run=run, late=late),
                 )
-            except RefusedError:
+            except ConditionFailedError:
                 chunk = self.chunk(chunk.run_id, chunk.chunk_id)
                 continue
             absent = {name: ChunkItem.model_fields[name].default for name in removes}
@@ -383,7 +383,7 @@ class LedgerBase:
             try:
                 change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)
                 return RunItem.model_validate(self._table.update(run_key(run_id), change))
-            except RefusedError:
+            except ConditionFailedError:
                 continue
 
     def _update_run(self, run: RunItem | str, change: Change) -> RunItem | None:
@@ -391,14 +391,14 @@ class LedgerBase:
         try:
             key = run_key(run if isinstance(run, str) else run.run_id)
             return RunItem.model_validate(self._table.update(key, change))
-        except RefusedError:
+        except ConditionFailedError:
             return None
 
     def _update_chunk(self, run_id: str, chunk_id: str, change: Change) -> ChunkItem | None:
         """Change a chunk's item and return it. None if the condition does not hold."""
         try:
             return ChunkItem.model_validate(self._table.update(chunk_key_of(run_id, chunk_id), change))
-        except RefusedError:
+        except ConditionFailedError:
             return None
 
     def _opened(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.deadletters import OPERATION_SK, DeadlettersRecover, RecoveryCounts, RecoveryOperationItem
-from prismline_runtime import Change, RefusedError, Table, TransientError
+from prismline_runtime import Change, ConditionFailedError, Table, TransientError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -54,7 +54,8 @@ class Operations:
             | ({"record_keys": request.record_keys} if request.record_keys is not None else {})
             | ({"retry": True} if request.retry else {})
             | ({"chunk_ids": request.chunk_ids} if request.chunk_ids is not None else {})
-            | ({"cancelled_at": request.cancelled_at} if request.cancelled_at is not None else {}),
+            | ({"cancelled_at": request.cancelled_at} if request.cancelled_at is not None else {})
+            | ({"code": request.code} if request.code is not None else {}),
             condition=Attr("PK").not_exists() | (Attr("status").eq("RUNNING") & free),
         )
         try:
@@ -107,7 +108,7 @@ class Operations:
     def _update(self, operation_id: str, change: Change) -> RecoveryOperationItem:
         try:
             return RecoveryOperationItem.model_validate(self._table.update(_key(operation_id), change))
-        except RefusedError as error:
+        except ConditionFailedError as error:
             raise LeaseLostError(f"Another process now works on recovery {operation_id}.") from error
 
 

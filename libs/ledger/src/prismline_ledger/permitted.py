@@ -88,6 +88,37 @@ def going_on(run: RunItem | None, status: str, counts: Counts | None) -> str | N
     return f"The run had failed and is being retried: {left} {verb} not finished yet."
 
 
+def has_ended(run: RunItem | None, status: str) -> bool:
+    """Whether the status is final, no work continues, and no spectrum of a completed run waits for the slow lane."""
+    if status not in ENDED or goes_on(run, status):
+        return False
+    if run is None:
+        return True
+    if run.drained_at is not None and run.drains > 1 and run.ended_status is None:
+        return False  # it was retried, and the status is that of before
+    return not (run.goes_on_after_cancel if status == "cancelled" else status == "completed" and run.n_timed_out > 0)
+
+
+def warnings_of(run: RunItem, counts: Counts) -> list[str]:
+    """What a user of the run's results has to know, one sentence each."""
+    found = []
+    if run.n_items and run.n_blank == run.n_items:
+        found.append(f"All {run.n_items:,} spectra of the cube are blank: nothing was fitted.")
+    if counts.total and counts.completed < counts.total:
+        left = counts.total - counts.ended
+        parts = [f"{counts.failed:,} failed" if counts.failed else "", f"{left:,} not finished" if left else ""]
+        why = ", ".join(filter(None, parts))
+        found.append(f"Partial: {counts.completed:,} of {counts.total:,} {run.unit}s completed ({why}).")
+    if run.n_rejected:
+        where = f" The object {run.rejects_key} gives the reasons." if run.rejects_key else ""
+        found.append(f"{run.n_rejected:,} lines of the list are not valid tasks.{where}")
+    if run.n_timed_out:
+        found.append(f"{run.n_timed_out:,} spectra ran out of time and wait to be fitted again.")
+    if run.n_refit_failed:
+        found.append(f"{run.n_refit_failed:,} spectra ran out of time and could not be fitted again.")
+    return found
+
+
 def _not_cancel(run_id: str, run: RunItem | None, status: str) -> str | None:
     if status in ENDED and not (status == "cancelled" and run is not None and run.goes_on_after_cancel):
         return f"Run {run_id} is {status} already. Nothing is left to cancel."

@@ -9,7 +9,7 @@ from boto3.dynamodb.conditions import Attr
 from prismline_contracts.items import STOP_SK, ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_ledger.base import END, LedgerBase, as_read, chunk_key_of
 from prismline_ledger.transitions import ALLOWED_FROM, counter_changes
-from prismline_runtime import Change, RefusedError
+from prismline_runtime import Change, ConditionFailedError
 
 
 class Recovering(LedgerBase):
@@ -53,7 +53,7 @@ class Recovering(LedgerBase):
                 self._table.changing(chunk_key_of(chunk.run_id, chunk.chunk_id), again),
                 *self._uncounting(chunk.run_id, chunk.shard, changes),
             )
-        except RefusedError:
+        except ConditionFailedError:
             return False
         return True
 
@@ -70,7 +70,7 @@ class Recovering(LedgerBase):
         if run.cancelled_at is None or not _may_go_on(run, cancelled_at):
             return False
         noted = Change({"resumed_at": self._clock()}, condition=Attr("stop_reason").eq(run.stop_reason))
-        with suppress(RefusedError):
+        with suppress(ConditionFailedError):
             self._table.update({"PK": run.run_id, "SK": STOP_SK}, noted)
         moment = self._clock()
         change = Change(
@@ -79,6 +79,13 @@ class Recovering(LedgerBase):
             condition=as_read(run, "cancelled_at", "stop_reason"),
         )
         return self._update_run(run, change) is not None
+
+    def move_to_code(self, run: RunItem, code: str) -> RunItem | None:
+        """Have the tasks of a function's run processed with other code from now on. Return the current run.
+
+        An attempt that has begun ends with the code that it began with. None if the run has other code than was read.
+        """
+        return self._update_run(run, Change({"code": code}, condition=Attr("PK").exists() & as_read(run, "code")))
 
 
 def _may_go_on(run: RunItem, cancelled_at: str | None) -> bool:

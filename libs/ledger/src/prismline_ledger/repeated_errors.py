@@ -15,7 +15,7 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from prismline_contracts.items import ERROR_SK_PREFIX, REPEATED_FROM, RepeatedErrorItem
 from prismline_ledger.base import LedgerBase, as_read
-from prismline_runtime import Change, RefusedError
+from prismline_runtime import Change, ConditionFailedError
 
 if TYPE_CHECKING:
     from prismline_runtime import Work
@@ -83,7 +83,7 @@ class RepeatedErrors(LedgerBase):
             item = after_error(read, work, service=service, error=error, at=self._clock())
             condition = Attr("PK").not_exists() if read is None else as_read(read, "count", "last_at", "over_at")
             sets = item.model_dump(exclude={"PK", "SK"}, exclude_none=True)
-            with suppress(RefusedError):  # another delivery of the message raised too
+            with suppress(ConditionFailedError):  # another delivery of the message raised too
                 self._table.update(_key(work), Change(sets, removes=("over_at",), condition=condition))
                 return
 
@@ -94,7 +94,7 @@ class RepeatedErrors(LedgerBase):
         if read is None or read.over_at is not None:
             return
         change = Change({"over_at": self._clock()}, condition=as_read(read, "count", "last_at", "over_at"))
-        with suppress(RefusedError):  # another delivery of the message has raised since
+        with suppress(ConditionFailedError):  # another delivery of the message has raised since
             self._table.update(_key(work), change)
 
     def repeated_error(self, run_id: str, *, after: str | None = None) -> RepeatedError | None:

@@ -13,7 +13,8 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from prismline_contracts.items import CHUNK_SK_PREFIX, DEFAULT_PRIORITY, STOP_SK, ChunkItem, ChunkStatus, RunItem
 from prismline_contracts.references import CubeReference
 from prismline_ledger.base import LedgerBase, as_read, shard_key
-from prismline_runtime import Change, PermanentError, RefusedError, batches, side_by_side, unchanged
+from prismline_ledger.tolerance import DEFAULT_TOLERANCE, Tolerance
+from prismline_runtime import Change, ConditionFailedError, PermanentError, batches, call_concurrently, unchanged
 
 _TOTAL = RunItem.attribute("chunks_total")
 
@@ -26,6 +27,8 @@ class NewRun:
     survey: str
     job_id: str
     workload: str
+    #: Digest of the code of a workload that is a function.
+    code: str | None = None
     #: The parameters of the workload, complete, as JSON.
     params: str | None = None
     #: Those that the submitter gave, as JSON.
@@ -41,12 +44,14 @@ class NewRun:
     priority: int | None = None
     max_concurrency: int | None = None
     deadline_at: str | None = None
+    tolerance: Tolerance = DEFAULT_TOLERANCE
 
     @property
     def attributes(self) -> dict[str, Any]:
         """The fields of the run's item that have these values."""
         priority = DEFAULT_PRIORITY if self.priority is None else self.priority
-        return {name: value for name, value in vars(self).items() if name != "run_id"} | {"priority": priority}
+        given = {name: value for name, value in vars(self).items() if name not in ("run_id", "tolerance")}
+        return given | {"priority": priority} | self.tolerance.attributes
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Splitting(LedgerBase):
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 
-    def divide(self, run: RunItem, shard_count: int) -> RunItem:
+    def set_shard_count(self, run: RunItem, shard_count: int) -> RunItem:
         """Give a run this number of shards, before its first chunk is added. Return the current run.
 
         A run that was divided before keeps its number.
@@ -194,10 +199,10 @@ class Splitting(LedgerBase):
             same = Attr("total").not_exists() | Attr("total").eq(total)
             try:
                 self._table.update(shard_key(run_id, shard), Change({"total": total}, condition=same))
-            except RefusedError:
+            except ConditionFailedError:
                 raise PermanentError(f"Shard {shard} of run {run_id} has a total other than {total}.") from None
 
-        side_by_side(set_one, range(len(totals)))
+        call_concurrently(set_one, range(len(totals)))
 
     def _set_run_total(self, run_id: str, total: int, unit: str, others: Mapping[str, int]) -> None:
         sets = {_TOTAL: total, **others}

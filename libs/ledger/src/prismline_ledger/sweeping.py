@@ -10,7 +10,7 @@ from prismline_contracts.items import OPEN_RUNS, ChunkItem, ChunkStatus, RunItem
 from prismline_contracts.tasks import ShardItem
 from prismline_ledger.base import COUNTERS, LedgerBase, as_read
 from prismline_ledger.transitions import ALLOWED_FROM, truncate
-from prismline_runtime import Change, RefusedError
+from prismline_runtime import Change, ConditionFailedError
 
 
 class Sweeping(LedgerBase):
@@ -40,8 +40,8 @@ class Sweeping(LedgerBase):
         done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at")
         return self._update_run(run, Change(removes=("GSI2_PK", "GSI2_SK"), condition=done)) is not None
 
-    def mark_said(self, chunk: ChunkItem) -> None:
-        """Record that the end of a chunk that is `unsaid` was published."""
+    def mark_announced(self, chunk: ChunkItem) -> None:
+        """Record that the end of a chunk whose announcement was pending is published."""
         self._update_chunk(
             chunk.run_id, chunk.chunk_id, Change(removes=("unsaid",), condition=as_read(chunk, "completed_at"))
         )
@@ -101,6 +101,6 @@ class Sweeping(LedgerBase):
         change = Change({"completed": completed, "failed": failed}, condition=as_read(shard, "completed", "failed"))
         try:
             self._table.update({"PK": shard.PK, "SK": shard.SK}, change)
-        except RefusedError:
+        except ConditionFailedError:
             return False
         return True

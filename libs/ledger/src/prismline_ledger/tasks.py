@@ -17,26 +17,41 @@ from typing import Any
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from prismline_contracts.items import NewerStatus, RunItem
-from prismline_contracts.tasks import TASK_SK_PREFIX, TaskItem, TaskResult, TaskStatus, partition, shard_of, task_id
+from prismline_contracts.tasks import (
+    TASK_SK_PREFIX,
+    TaskItem,
+    TaskResult,
+    TaskStatus,
+    TaskValue,
+    partition,
+    shard_of,
+    task_id,
+)
 from prismline_ledger.base import as_read
 from prismline_ledger.splitting import Splitting
 from prismline_ledger.transitions import ALLOWED_FROM, ENDED_ON, charges, counter_changes, truncate, with_error
-from prismline_runtime import Change, PermanentError, RefusedError, batches
+from prismline_runtime import Change, ConditionFailedError, PermanentError, batches
 
 #: How often a worker tries to begin an attempt at a task while other workers begin attempts at it.
 STARTS = 5
+#: Attributes of a task that has failed, and of one that has succeeded.
+FAILURE, SUCCESS = ("error", "error_type"), ("result", "value")
 #: Most requests for one page of tasks, if few of the tasks that are read have the wanted status.
 READS_PER_PAGE = 4
 
 
 @dataclass(frozen=True)
 class TaskEnding:
-    """How a task ended: with a result, or with an error."""
+    """How a task ended: with a result, which may be the value of a function, or with an error."""
 
     #: The task as it was read. The decision depends on it.
     task: TaskItem
-    result: TaskResult | None = None
+    result: TaskResult | TaskValue | None = None
     error: str | None = None
+    #: The class of the error, if a function raised it.
+    error_type: str | None = None
+    #: Digest of the code of the attempt that ended it, if its workload is a function.
+    code: str | None = None
     duration_ms: int | None = None
     #: True for a task that is given up: nothing is written if any attempt has begun or ended since it was read.
     unless_changed: bool = False
@@ -310,7 +325,7 @@ class Tasks(Splitting):
         for ending, task in group:
             sets = {"status": ending.to.value, "completed_at": moment, "charged_attempts": task.attempts}
             sets |= _outcome(ending, task, moment)
-            removes = ("uncharged_ms", "not_before", "error" if ending.result is not None else "result")
+            removes = ("uncharged_ms", "not_before", *(FAILURE if ending.result is not None else SUCCESS))
             change = Change(sets, removes=removes, condition=as_read(task, *ENDED_ON, *ending.guard))
             writes.append(self._table.changing({"PK": task.PK, "SK": task.SK}, change))
             ended.append(TaskItem.model_validate(task.model_dump(exclude=set(removes)) | sets))
@@ -321,7 +336,7 @@ class Tasks(Splitting):
         changes = {name: change for name, change in total.items() if change} | costs
         try:
             self._table.transact(*writes, *self._counting(run.run_id, shard, changes, run=current, late=late))
-        except RefusedError:
+        except ConditionFailedError:
             return []
         return ended
 
@@ -354,7 +369,7 @@ class Tasks(Splitting):
                 }
                 for task in group
             ]
-            removes = ("error", "completed_at", "first_started_at", "not_before")
+            removes = (*FAILURE, "completed_at", "first_started_at", "not_before")
             writes = [
                 self._table.changing(
                     {"PK": task.PK, "SK": task.SK},
@@ -366,7 +381,7 @@ class Tasks(Splitting):
             failed = {name: change * len(group) for name, change in failed.items()}
             try:
                 self._table.transact(*writes, *self._uncounting(run.run_id, _shard_in(group[0]), failed))
-            except RefusedError as refused:
+            except ConditionFailedError as refused:
                 still = [task for task, changed in zip(group, refused.failed, strict=False) if not changed]
                 if len(still) == len(group):
                     raise PermanentError(f"There is no run {run.run_id} in the ledger.") from None
@@ -465,9 +480,11 @@ def _given_back(given: GivenBackTask, moment: str) -> dict[str, Any]:
 def _outcome(ending: TaskEnding, task: TaskItem, moment: str) -> dict[str, Any]:
     """The attributes that the ending sets in the item, which was read as `task`."""
     took = ending.duration_ms
-    outcome: dict[str, Any] = {} if took is None else {"duration_ms": took}
+    known = {"duration_ms": took, "code": ending.code, "error_type": ending.error_type}
+    outcome: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
     if ending.result is not None:
-        return outcome | {"result": ending.result.model_dump(exclude_none=True)}
+        name = "value" if isinstance(ending.result, TaskValue) else "result"
+        return outcome | {name: ending.result.model_dump(exclude_none=True)}
     error = ending.error or "The error is unknown."
     if took is not None:  # an attempt ended it
         outcome["errors"] = with_error(task, error, moment, duration_ms=took, attempt=ending.task.attempts)

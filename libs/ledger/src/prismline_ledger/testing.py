@@ -103,7 +103,7 @@ def split_run(
     if isinstance(chunks, int):
         chunks = [NewChunk(chunk_id(n), f"chunks/{run_id}/{n}.npz", 1) for n in range(chunks)]
     new = list(chunks)
-    ledger.divide(ledger.open_run(NewRun(run_id=run_id, **opened)), shard_count)
+    ledger.set_shard_count(ledger.open_run(NewRun(run_id=run_id, **opened)), shard_count)
     ledger.add_chunks(run_id, new, shard_count=shard_count)
     ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=n_blank, shard_count=shard_count)
     if latch:

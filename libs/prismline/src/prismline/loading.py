@@ -37,6 +37,7 @@ def describe(name: str) -> Description:
         item=work.arguments.item.json_schema(),
         parameters=work.arguments.parameters.json_schema(),
         limits=work.limits,
+        vectorized=work.vectorized,
         code=code_digest(module, Path(file)),
     )
 

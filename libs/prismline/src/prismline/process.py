@@ -74,10 +74,13 @@ class RunnerProcess:
         self._output: deque[bytes] = deque()
         self._output_bytes = 0
 
-    def exchange(self, request: bytes, *, timeout: float, memory: int, processes: int) -> bytes:
+    def exchange(
+        self, request: bytes, *, timeout: float, memory: int, processes: int, longest: int = MAX_LINE_BYTES
+    ) -> bytes:
         """Send a line, if it is not empty, and return the next line of the runner.
 
-        timeout in seconds, memory in MiB, processes is a number. Raises RunnerLostError; the runner is then killed.
+        timeout in seconds, memory in MiB, processes is a number, longest is that of the answer in bytes. Raises
+        RunnerLostError; the runner is then killed.
         """
         if self._line:
             raise self._lost("BrokenProtocol", "The runner wrote more than one line for a request.")
@@ -100,7 +103,7 @@ class RunnerProcess:
                     waiting = self._send(waiting)
                 elif key.fileobj is self._printed:
                     self._keep_output()
-                elif (line := self._receive()) is not None:
+                elif (line := self._receive(longest)) is not None:
                     if waiting:
                         raise self._lost("BrokenProtocol", "The runner answered before it had read the request.")
                     self._keep_rest()
@@ -136,7 +139,7 @@ class RunnerProcess:
         self._selector.unregister(self._requests)
         return waiting
 
-    def _receive(self) -> bytes | None:
+    def _receive(self, longest: int) -> bytes | None:
         data = self._replies.read(BLOCK)
         if data == b"":
             raise self._ended()
@@ -145,8 +148,8 @@ class RunnerProcess:
         if end >= 0:
             line, self._line = bytes(self._line[:end]), self._line[end + 1 :]
             return line
-        if len(self._line) > MAX_LINE_BYTES:
-            raise self._lost("BrokenProtocol", f"The runner wrote a line of more than {MAX_LINE_BYTES:,} bytes.")
+        if len(self._line) > longest:
+            raise self._lost("BrokenProtocol", f"The runner wrote a line of more than {longest:,} bytes.")
         return None
 
     def _keep_output(self) -> None:

@@ -1,6 +1,7 @@
 """The lines of JSON between a runner and its supervisor.
 
-The supervisor writes a `Request`, the runner answers with `Done` or `Failed`, one at a time. Before the first request
+The supervisor writes a `Request` or a `BatchRequest`, the runner answers with `Done`, `BatchDone` or `Failed`, one at a
+time. Before the first request
 the runner writes `Ready` or `Refused`. Both ends may be of different versions of this package: a field that one end
 does not know is ignored, and `version` changes if that is not enough.
 """
@@ -18,6 +19,8 @@ from prismline.workload import Limits
 VERSION = 1
 #: Longest line in bytes: a value, and what a `Done` or `Failed` says besides.
 MAX_LINE_BYTES = MAX_VALUE_BYTES + 64 * 1024
+#: Longest values of a batch together, in bytes. The supervisor holds them in memory.
+MAX_BATCH_BYTES = 16 * 2**20
 
 
 class Description(BaseModel):
@@ -31,6 +34,8 @@ class Description(BaseModel):
     limits: Limits
     #: Digest of the source files, hexadecimal.
     code: str
+    #: The function takes a list of items: a `BatchRequest`, too.
+    vectorized: bool = False
 
 
 class Usage(BaseModel):
@@ -51,6 +56,22 @@ class Request(BaseModel):
     item_id: str
     attempt: int
     #: When the supervisor will kill the process, in seconds since the epoch.
+    deadline: float
+    parameters: dict[str, Any]
+
+
+class Entry(BaseModel):
+    """One item of a batch."""
+
+    item: Any
+    item_id: str
+    attempt: int
+
+
+class BatchRequest(BaseModel):
+    """One call of a vectorized function. The answer is `BatchDone`, or `Failed` with the id of the first item."""
+
+    entries: list[Entry]
     deadline: float
     parameters: dict[str, Any]
 
@@ -82,6 +103,18 @@ class Done(BaseModel):
     usage: Usage
 
 
+class BatchDone(BaseModel):
+    """All items of a batch succeeded."""
+
+    kind: Literal["batch_done"] = "batch_done"
+    #: Id of the first item.
+    item_id: str
+    values: list[Any]
+    #: Of the whole batch.
+    duration_ms: int
+    usage: Usage
+
+
 class Failed(BaseModel):
     """The item failed."""
 
@@ -100,11 +133,12 @@ class Failed(BaseModel):
     usage: Usage
 
 
-Reply = Annotated[Ready | Refused | Done | Failed, Field(discriminator="kind")]
-REPLY: TypeAdapter[Ready | Refused | Done | Failed] = TypeAdapter(Reply)
+AnyReply = Ready | Refused | Done | BatchDone | Failed
+Reply = Annotated[AnyReply, Field(discriminator="kind")]
+REPLY: TypeAdapter[AnyReply] = TypeAdapter(Reply)
 
 
-def read_reply(line: bytes) -> Ready | Refused | Done | Failed | None:
+def read_reply(line: bytes) -> AnyReply | None:
     """The reply in a line, or None if it is none."""
     try:
         return REPLY.validate_python(decode(line))

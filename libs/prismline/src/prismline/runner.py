@@ -16,15 +16,27 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from prismline import usage
 from prismline.loading import describe, load
-from prismline.protocol import Description, Done, Failed, Ready, Refused, Request, Usage
+from prismline.protocol import (
+    MAX_BATCH_BYTES,
+    BatchDone,
+    BatchRequest,
+    Description,
+    Done,
+    Entry,
+    Failed,
+    Ready,
+    Refused,
+    Request,
+    Usage,
+)
 from prismline.schemas import InvalidValueError
-from prismline.values import NotJsonError, TooLargeError, decode, encode
+from prismline.values import NotJsonError, TooLargeError, WrongCountError, decode, encode
 from prismline.workload import Context, Limits, Verdict, Workload
 
 #: Seconds that the supervisor has to kill the process after the deadline. Then it ends itself: its supervisor is dead.
@@ -62,7 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(work: Workload[..., Any], description: Description, requests: int, replies: int) -> None:
     pid = os.getpid()
     for line in _lines(requests):
-        reply = attempt(work, description.limits, Request.model_validate(decode(line)))
+        document = decode(line)
+        if "entries" in document:
+            reply = attempt_batch(work, description.limits, BatchRequest.model_validate(document))
+        else:
+            reply = attempt(work, description.limits, Request.model_validate(document))
         if os.getpid() != pid:
             os._exit(0)  # the function has forked, and this is the copy: the original answers
         _write(replies, reply)
@@ -70,12 +86,21 @@ def _serve(work: Workload[..., Any], description: Description, requests: int, re
 
 def attempt(work: Workload[..., Any], limits: Limits, request: Request) -> str:
     """Run the function on one item. Returns the reply as JSON."""
+    return _attempt(work, limits, request.item_id, lambda start: _call(work, request, start))
+
+
+def attempt_batch(work: Workload[..., Any], limits: Limits, request: BatchRequest) -> str:
+    """Run a vectorized function on several items. Returns the reply as JSON."""
+    return _attempt(work, limits, request.entries[0].item_id, lambda start: _call_batch(work, request, start))
+
+
+def _attempt(work: Workload[..., Any], limits: Limits, item_id: str, call: Callable[[float], str]) -> str:
     start = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, limits.timeout + GRACE)
     try:
-        reply = _call(work, request, start)
+        reply = call(start)
     except BaseException as error:
-        reply = _failure(work, request, error, start)
+        reply = _failure(work, item_id, error, start)
     signal.setitimer(signal.ITIMER_REAL, 0)
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
@@ -84,20 +109,53 @@ def attempt(work: Workload[..., Any], limits: Limits, request: Request) -> str:
 
 
 def _call(work: Workload[..., Any], request: Request, start: float) -> str:
+    if work.vectorized:
+        entry = Entry(item=request.item, item_id=request.item_id, attempt=request.attempt)
+        [value] = _values(work, [entry], request)
+        return _done(request.item_id, encode(value), start)
     arguments = work.arguments
     item, parameters = arguments.item_of(request.item), arguments.parameters_of(request.parameters)
     if arguments.context:
         parameters[arguments.context] = Context(request.item_id, request.attempt, request.deadline)
-    text = encode(work.function(item, **parameters))
-    done = Done(item_id=request.item_id, value=None, duration_ms=_since(start), usage=_usage())
+    return _done(request.item_id, encode(work.function(item, **parameters)), start)
+
+
+def _done(item_id: str, text: str, start: float) -> str:
+    done = Done(item_id=item_id, value=None, duration_ms=_since(start), usage=_usage())
     return f'{done.model_dump_json(exclude={"value"})[:-1]},"value":{text}}}'
 
 
-def _failure(work: Workload[..., Any], request: Request, error: BaseException, start: float) -> str:
-    own = isinstance(error, InvalidValueError | NotJsonError | TooLargeError)
+def _call_batch(work: Workload[..., Any], request: BatchRequest, start: float) -> str:
+    texts = [encode(each) for each in _values(work, request.entries, request)]
+    if (size := sum(map(len, texts))) > MAX_BATCH_BYTES:
+        raise TooLargeError(f"The values of the batch have {size:,} bytes, more than {MAX_BATCH_BYTES:,}.")
+    done = BatchDone(item_id=request.entries[0].item_id, values=[], duration_ms=_since(start), usage=_usage())
+    return f'{done.model_dump_json(exclude={"values"})[:-1]},"values":[{",".join(texts)}]}}'
+
+
+def _values(work: Workload[..., Any], entries: Sequence[Entry], request: Request | BatchRequest) -> Sequence[Any]:
+    """The values of a vectorized function. Raises WrongCountError if there is not one for each item."""
+    arguments = work.arguments
+    items, parameters = [arguments.item_of(each.item) for each in entries], arguments.parameters_of(request.parameters)
+    if arguments.context:
+        parameters[arguments.context] = [Context(each.item_id, each.attempt, request.deadline) for each in entries]
+    values = work.function(items, **parameters)
+    if not isinstance(values, list | tuple) or len(values) != len(entries):
+        found = (
+            f"{len(values)} values" if isinstance(values, list | tuple) else f"a value of type {type(values).__name__}"
+        )
+        raise WrongCountError(
+            f"The function returned {found} for {len(entries)} items. A vectorized function returns a list with a value"
+            " for each item."
+        )
+    return values
+
+
+def _failure(work: Workload[..., Any], item_id: str, error: BaseException, start: float) -> str:
+    own = isinstance(error, InvalidValueError | NotJsonError | TooLargeError | WrongCountError)
     verdict = Verdict(permanent=True, attempts=1, delay=0.0) if own else work.judge(error)
     return Failed(
-        item_id=request.item_id,
+        item_id=item_id,
         error=_sentence(error),
         error_type=f"prismline.{type(error).__name__.removesuffix('Error')}" if own else _type_name(type(error)),
         traceback="" if own else _traceback(error),

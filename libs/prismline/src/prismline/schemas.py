@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
@@ -26,8 +26,12 @@ class Arguments:
     context: str | None
 
     @classmethod
-    def of(cls, function: Callable[..., Any], context: type) -> Self:
-        """Read the annotations of a function; `context` is the annotation of the parameter that gets the context."""
+    def of(cls, function: Callable[..., Any], context: type, *, vectorized: bool = False) -> Self:
+        """Read the annotations of a function.
+
+        context: the annotation of the parameter that gets the context; of a vectorized function, a list of it.
+        vectorized: the first parameter is a list of items.
+        """
         name = getattr(function, "__qualname__", repr(function))
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise WorkloadError(f"{name} is asynchronous or a generator. Write a function that returns its value.")
@@ -38,13 +42,17 @@ class Arguments:
         if not found or found[0].kind not in {found[0].POSITIONAL_ONLY, found[0].POSITIONAL_OR_KEYWORD}:
             raise WorkloadError(f"{name} takes no item: its first parameter is the item.")
         item, *others = found
+        wanted, unwanted = (list[context], context) if vectorized else (context, list[context])  # type: ignore[valid-type]
         for each in others:
+            if each.annotation == unwanted:
+                takes = "vectorized: annotate it list[Context]" if vectorized else "not vectorized: annotate it Context"
+                raise WorkloadError(f"{name} takes {each.name}, but is {takes}.")
             if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD}:
                 raise WorkloadError(f"{name} takes {each}: give each parameter after the item a name of its own.")
         return cls(
-            _adapter(f"the item of {name}", _annotation(item)),
-            _adapter(f"the parameters of {name}", _parameters([each for each in others if each.annotation != context])),
-            next((each.name for each in others if each.annotation == context), None),
+            _adapter(f"the item of {name}", _element(item, name) if vectorized else _annotation(item)),
+            _adapter(f"the parameters of {name}", _parameters([each for each in others if each.annotation != wanted])),
+            next((each.name for each in others if each.annotation == wanted), None),
         )
 
     def item_of(self, value: Any) -> Any:
@@ -59,6 +67,16 @@ class Arguments:
 
 def _annotation(parameter: inspect.Parameter) -> Any:
     return Any if parameter.annotation is parameter.empty else parameter.annotation
+
+
+def _element(parameter: inspect.Parameter, name: str) -> Any:
+    """What the list of a vectorized function holds."""
+    annotation = _annotation(parameter)
+    if annotation is Any or annotation is list:
+        return Any
+    if get_origin(annotation) not in {list, Sequence}:
+        raise WorkloadError(f"{name} is vectorized: its first parameter is a list of items. Annotate it list[...].")
+    return get_args(annotation)[0]
 
 
 def _parameters(parameters: list[inspect.Parameter]) -> type[BaseModel]:

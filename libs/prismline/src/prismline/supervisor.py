@@ -9,7 +9,20 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from prismline.process import MIB, PYTHON, RunnerLostError, RunnerProcess
-from prismline.protocol import VERSION, Description, Done, Failed, Ready, Refused, Usage, read_reply
+from prismline.protocol import (
+    MAX_BATCH_BYTES,
+    MAX_LINE_BYTES,
+    VERSION,
+    BatchDone,
+    Description,
+    Done,
+    Entry,
+    Failed,
+    Ready,
+    Refused,
+    Usage,
+    read_reply,
+)
 from prismline.values import to_json
 from prismline.workload import Limits, Retry
 
@@ -17,10 +30,16 @@ from prismline.workload import Limits, Retry
 START_TIMEOUT = 120.0
 #: Open files that an item may add to its runner, for instance connections that a library keeps.
 FILES_KEPT = 64
+#: Longest answer to a batch, in bytes.
+LONGEST_BATCH = MAX_BATCH_BYTES + MAX_LINE_BYTES
 
 
 class WorkloadUnavailableError(Exception):
     """The workload cannot be imported or described. No item is to blame: they wait until it can."""
+
+
+class OtherCodeError(WorkloadUnavailableError):
+    """The source files of the workload have another digest than the asked one."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,16 @@ class Outcome:
     output: str = ""
 
 
+@dataclass(frozen=True)
+class BatchOutcome:
+    """What became of one call of a vectorized function."""
+
+    #: Of each item, in order. Empty if the call failed: then no item is to blame before it has failed alone.
+    outcomes: Sequence[Outcome]
+    #: Why the call failed.
+    error: str = ""
+
+
 class Supervisor:
     """A runner of one workload. It starts the process with the first item, and again when it has to.
 
@@ -52,6 +81,7 @@ class Supervisor:
     python: the interpreter of the author's environment.
     paths: folders that modules are imported from, before those of the environment.
     variables: names of environment variables that the runner gets besides the usual ones (`prismline.environment`).
+    code: the digest of the code. If the files have another one, the workload counts as unavailable.
 
     Use one supervisor in each thread.
     """
@@ -64,8 +94,10 @@ class Supervisor:
         paths: Sequence[str] = (),
         variables: Collection[str] = (),
         parameters: Mapping[str, Any] | None = None,
+        code: str | None = None,
     ) -> None:
         self.name = name
+        self._code = code
         self._options: dict[str, Any] = {"python": python, "paths": paths, "variables": variables}
         self._parameters = dict(parameters or {})
         self._runner: _Runner | None = None
@@ -110,6 +142,30 @@ class Supervisor:
             outcome, _ = self._attempt(self._started(), request, timeout)
         return outcome
 
+    def run_batch(self, entries: Sequence[Entry]) -> BatchOutcome:
+        """One call of a vectorized function for several items. If it fails, `run` each item alone.
+
+        Raises WorkloadUnavailableError and NotJsonError (an item is no JSON).
+        """
+        runner = self._started()
+        limits = runner.description.limits
+        request = {"entries": [each.model_dump() for each in entries], "parameters": self._parameters}
+        line = to_json({**request, "deadline": time.time() + limits.timeout}).encode() + b"\n"
+        runner.items += len(entries)
+        try:
+            reply = runner.reply(line, entries[0].item_id, limits.timeout, limits, longest=LONGEST_BATCH)
+        except RunnerLostError as lost:
+            self._runner = None
+            return BatchOutcome([], f"prismline.{lost.loss}: {lost}")
+        if is_worn(runner.usage, reply.usage, limits) or (isinstance(reply, Failed) and reply.starved):
+            self.close()
+        if isinstance(reply, Failed):
+            return BatchOutcome([], f"{reply.error_type}: {reply.error}")
+        if not isinstance(reply, BatchDone) or len(reply.values) != len(entries):
+            return BatchOutcome([], "The runner answered with other values than those of the batch.")
+        mean = round(reply.duration_ms / len(entries))
+        return BatchOutcome([Outcome("completed", value, duration_ms=mean) for value in reply.values])
+
     def _attempt(self, runner: _Runner, request: dict[str, Any], timeout: float | None) -> tuple[Outcome, bool]:
         """The outcome, and whether an earlier item may have caused it. A spoilt runner is closed."""
         limits = runner.description.limits
@@ -122,6 +178,7 @@ class Supervisor:
         except RunnerLostError as lost:
             self._runner = None
             return _lost(lost, runner, limits, time.monotonic() - start), lost.loss != "TimedOut"
+        assert not isinstance(reply, BatchDone), "one item was sent"
         starved = isinstance(reply, Failed) and reply.starved
         if starved or is_worn(runner.usage, reply.usage, limits):
             self.close()
@@ -129,7 +186,13 @@ class Supervisor:
 
     def _started(self) -> _Runner:
         if self._runner is None:
-            self._runner = _Runner.start(self.name, self._options)
+            runner = _Runner.start(self.name, self._options)
+            if self._code not in (None, runner.description.code):
+                runner.process.close()
+                raise OtherCodeError(
+                    f"The code of {self.name} is not {self._code[:12]}, but {runner.description.code[:12]}."
+                )
+            self._runner = runner
         return self._runner
 
 
@@ -164,8 +227,8 @@ class _Runner:
         try:
             line = process.exchange(b"", timeout=START_TIMEOUT, memory=limits.memory, processes=limits.processes)
         except RunnerLostError as lost:
-            said = process.output.strip()[-500:]
-            raise WorkloadUnavailableError(f"The runner of {name} did not start. {lost} {said}".strip()) from lost
+            output = process.output.strip()[-500:]
+            raise WorkloadUnavailableError(f"The runner of {name} did not start. {lost} {output}".strip()) from lost
         reply = read_reply(line)
         if isinstance(reply, Ready) and reply.version == VERSION:
             return cls(process, reply.description, reply.usage)
@@ -177,11 +240,15 @@ class _Runner:
             "Install the same version in both."
         )
 
-    def reply(self, line: bytes, item_id: str, timeout: float, limits: Limits) -> Done | Failed:
-        """Exchange one item. Raises RunnerLostError."""
-        found = self.process.exchange(line, timeout=timeout, memory=limits.memory, processes=limits.processes)
+    def reply(
+        self, line: bytes, item_id: str, timeout: float, limits: Limits, *, longest: int = MAX_LINE_BYTES
+    ) -> Done | BatchDone | Failed:
+        """Exchange one item or one batch. Raises RunnerLostError."""
+        found = self.process.exchange(
+            line, timeout=timeout, memory=limits.memory, processes=limits.processes, longest=longest
+        )
         reply = read_reply(found)
-        if isinstance(reply, Done | Failed) and reply.item_id == item_id:
+        if isinstance(reply, Done | BatchDone | Failed) and reply.item_id == item_id:
             return reply
         self.process.close()
         raise RunnerLostError("BrokenProtocol", "The runner wrote a line that is no answer to its request.")

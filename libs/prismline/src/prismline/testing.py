@@ -16,7 +16,7 @@ from typing import Any
 
 from prismline.errors import WorkloadError
 from prismline.process import PYTHON
-from prismline.protocol import Description
+from prismline.protocol import Description, Entry
 from prismline.supervisor import Outcome, Supervisor, WorkloadUnavailableError
 from prismline.values import NotJsonError, to_json
 from prismline.workload import Limits, Workload
@@ -75,6 +75,7 @@ def examine(
 
     1. All items run in one process, then in another one in the opposite order. The values have to be the same.
     2. The first items also run alone, each in a new process. The values have to be the same.
+       Those of a vectorized function also run together, as many as a message names.
     3. The items that take longest are killed on the way and repeated. The values have to be the same.
     4. No item may fail, except with a permanent error; come near its limits; or have a value that is no JSON.
 
@@ -98,6 +99,8 @@ def examine(
             outcomes = [_run(first, items, index) for index in range(len(items))]
         findings = list(_findings(outcomes, description.limits))
         findings += _differences(supervisor, items, outcomes)
+        if description.vectorized:
+            findings += _together(supervisor, items, outcomes, description.limits.batch)
     except WorkloadUnavailableError as error:
         return Report(None, findings=[Finding(None, str(error))])
     return Report(description, outcomes, findings)
@@ -147,6 +150,28 @@ def _differences(
                 killed.description  # noqa: B018  the time begins when the process has started
                 _run(killed, items, index, timeout=max(expected[index].duration_ms, 1) / 1000 * share)
                 yield from compared(index, _run(killed, items, index), "After it was killed on the way")
+
+
+def _together(
+    supervisor: Callable[[], Supervisor], items: Sequence[Any], alone: Sequence[Outcome], batch: int
+) -> Iterator[Finding]:
+    """What the calls of a vectorized function with several items give, compared with the items alone."""
+    good = [index for index, each in enumerate(alone) if each.status == "completed"]
+    with supervisor() as batches:
+        for begin in range(0, len(good), batch):
+            indices = good[begin : begin + batch]
+            entries = [Entry(item=items[each], item_id=f"check-{each}", attempt=1) for each in indices]
+            found = batches.run_batch(entries)
+            if not found.outcomes:
+                yield Finding(
+                    indices[0],
+                    f"Alone it succeeds, but the {len(indices)} items from it on fail together: {found.error}",
+                )
+            for index, outcome in zip(indices, found.outcomes, strict=False):
+                if _result(outcome) != _result(alone[index]):
+                    yield Finding(
+                        index, f"Together with others, it gives {_shown(outcome)} instead of {_shown(alone[index])}."
+                    )
 
 
 def _result(outcome: Outcome) -> tuple[str, str]:

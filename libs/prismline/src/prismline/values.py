@@ -21,6 +21,10 @@ class TooLargeError(ValueError):
     """A value is too large to be kept."""
 
 
+class WrongCountError(ValueError):
+    """A vectorized function has not returned one value for each item."""
+
+
 def encode(value: Any) -> str:
     """The value of an item as JSON. Raises NotJsonError and TooLargeError."""
     text = to_json(value)

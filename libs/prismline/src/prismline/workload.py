@@ -90,6 +90,8 @@ class Workload(Generic[P, R]):
     retry: Mapping[type[BaseException], Retry] = field(default_factory=dict)
     #: Classes of errors after which an item is not tried again.
     permanent: tuple[type[BaseException], ...] = ()
+    #: The function takes a list of items, and returns a list with a value for each of them.
+    vectorized: bool = False
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.function)
@@ -101,7 +103,7 @@ class Workload(Generic[P, R]):
     @cached_property
     def arguments(self) -> Arguments:
         """The item and the parameters that the function takes. Raises WorkloadError if they have no JSON Schema."""
-        return Arguments.of(self.function, Context)
+        return Arguments.of(self.function, Context, vectorized=self.vectorized)
 
     def judge(self, error: BaseException) -> Verdict:
         """What follows from an error of this function: the rule for the most specific class of the error counts."""
@@ -129,6 +131,7 @@ def workload(
     files: int = ...,
     retry: Mapping[type[BaseException], Retry] | None = ...,
     permanent: tuple[type[BaseException], ...] = ...,
+    vectorized: bool = ...,
 ) -> Callable[[Callable[P, R]], Workload[P, R]]: ...
 
 
@@ -138,12 +141,15 @@ def workload(
     *,
     retry: Mapping[type[BaseException], Retry] | None = None,
     permanent: tuple[type[BaseException], ...] = (),
+    vectorized: bool = False,
     **limits: Any,
 ) -> Any:
     """Declare a function to be a workload, with or without limits; `Limits` has their defaults and units.
 
     retry: attempts and delay of classes of errors, for instance `{ConnectionError: Retry(attempts=10, delay=30)}`.
     permanent: classes of errors after which an item is not tried again, like `Permanent`.
+    vectorized: the function takes a list of items, at most `batch`, and returns a list with a value for each of them.
+    If a call fails, each of its items is called alone. The timeout is that of a call.
 
     A function without the decorator is a workload with the default limits.
     """
@@ -152,6 +158,6 @@ def workload(
     chosen = Limits(**limits)
 
     def declared(decorated: Callable[P, R]) -> Workload[P, R]:
-        return Workload(decorated, chosen, dict(retry or {}), permanent)
+        return Workload(decorated, chosen, dict(retry or {}), permanent, vectorized)
 
     return declared

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from prismline_runtime.delivery import Delivery
     from prismline_runtime.downloads import Download, download_of
     from prismline_runtime.dynamodb import (
-        CALLS_SIDE_BY_SIDE,
+        CONCURRENT_CALLS,
         Change,
+        ConditionFailedError,
         Page,
-        RefusedError,
         Table,
+        call_concurrently,
         decode,
         encode,
-        side_by_side,
         unchanged,
     )
     from prismline_runtime.errors import (
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from prismline_runtime.instances import Instances
     from prismline_runtime.presigned import PresignedRanges
     from prismline_runtime.routing import (
+        FIRST_BACKOFF_SECONDS,
+        MAX_BACKOFF_SECONDS,
         SENT_AGAIN,
         Message,
         Work,
@@ -56,8 +58,10 @@ if TYPE_CHECKING:
 
 #: The module of each name.
 _MODULES = {
-    "CALLS_SIDE_BY_SIDE": "dynamodb",
+    "CONCURRENT_CALLS": "dynamodb",
     "NO_QUEUE_CODES": "run_queues",
+    "FIRST_BACKOFF_SECONDS": "routing",
+    "MAX_BACKOFF_SECONDS": "routing",
     "SENT_AGAIN": "routing",
     "Bucket": "storage",
     "Change": "dynamodb",
@@ -70,7 +74,7 @@ _MODULES = {
     "PermanentError": "errors",
     "PresignedRanges": "presigned",
     "PrismlineError": "errors",
-    "RefusedError": "dynamodb",
+    "ConditionFailedError": "dynamodb",
     "ResourceUnavailableError": "errors",
     "RunQueues": "run_queues",
     "ServiceSettings": "settings",
@@ -95,17 +99,20 @@ _MODULES = {
     "reader_errors": "errors",
     "service_logger": "telemetry",
     "service_metrics": "telemetry",
-    "side_by_side": "dynamodb",
+    "call_concurrently": "dynamodb",
     "unchanged": "dynamodb",
     "undelivered_envelope": "routing",
 }
 
 __all__ = [
-    "CALLS_SIDE_BY_SIDE",
+    "CONCURRENT_CALLS",
+    "FIRST_BACKOFF_SECONDS",
+    "MAX_BACKOFF_SECONDS",
     "NO_QUEUE_CODES",
     "SENT_AGAIN",
     "Bucket",
     "Change",
+    "ConditionFailedError",
     "Delivery",
     "Download",
     "Instances",
@@ -115,7 +122,6 @@ __all__ = [
     "PermanentError",
     "PresignedRanges",
     "PrismlineError",
-    "RefusedError",
     "ResourceUnavailableError",
     "RunQueues",
     "ServiceSettings",
@@ -127,6 +133,7 @@ __all__ = [
     "Work",
     "aws_errors",
     "batches",
+    "call_concurrently",
     "cause_of",
     "decode",
     "describe_error",
@@ -140,7 +147,6 @@ __all__ = [
     "reader_errors",
     "service_logger",
     "service_metrics",
-    "side_by_side",
     "unchanged",
     "undelivered_envelope",
 ]

@@ -4,7 +4,8 @@ On SIGTERM or SIGINT the process stops receiving. Messages in flight have the gr
 process makes them visible again and exits.
 
 `--more-queues module:function` names a function that returns the names and priorities of other queues to poll.
-`--parallel 4` processes four batches of a queue at a time, in threads; the handler must be thread-safe.
+`--parallel 4` processes four batches of a queue at a time, in threads; the handler must be thread-safe. The first of
+the four does not poll the other queues.
 
 `PRISMLINE_HEARTBEAT_FILE` names a file for health checks. The process touches it every second while all queues answer
 and no invocation exceeds its time limit. A health check looks at the file's age.
@@ -23,7 +24,7 @@ from typing import Any
 
 from prismline_contracts.commands import polled_queues, queue_name
 from prismline_runtime import clients
-from prismline_runtime.consumer import Consumer, Handler, MoreQueues, Polled
+from prismline_runtime.consumer import Consumer, Handler, MoreQueues, polled_in_turns
 from prismline_runtime.settings import ConsumerSettings, ServiceSettings
 from prismline_runtime.telemetry import service_logger
 
@@ -59,19 +60,19 @@ def main() -> None:
     logger = service_logger("runtime")
     handler: Handler = load(arguments.handler)
     more_queues: MoreQueues | None = load(arguments.more_queues) if arguments.more_queues else None
-    turns = [threading.Lock() for _ in range(arguments.parallel)]
-    consumers = [
-        Consumer(
-            sqs=clients.sqs(),
-            polled=Polled(queue_name(environment, queue), arguments.batch_size, more_queues),
-            handler=handler,
-            settings=settings,
-            logger=logger,
-            turn=turn,
-        )
-        for turn in turns
-        for queue in queues
-    ]
+    turns = polled_in_turns(
+        [queue_name(environment, queue) for queue in queues],
+        batch_size=arguments.batch_size,
+        parallel=arguments.parallel,
+        more_queues=more_queues,
+    )
+    consumers = []
+    for of_turn in turns:
+        turn = threading.Lock()
+        consumers += [
+            Consumer(sqs=clients.sqs(), polled=polled, handler=handler, settings=settings, logger=logger, turn=turn)
+            for polled in of_turn
+        ]
     threads = [threading.Thread(target=consumer.run, daemon=True) for consumer in consumers]
     for thread in threads:
         thread.start()
@@ -80,7 +81,7 @@ def main() -> None:
         if not all(thread.is_alive() for thread in threads):
             logger.error("consumer_died")
             sys.exit(1)
-        if settings.heartbeat_file is not None and all(consumer.well for consumer in consumers):
+        if settings.heartbeat_file is not None and all(consumer.healthy for consumer in consumers):
             settings.heartbeat_file.touch()
     _shut_down(consumers, threads, settings.grace_seconds)
     logger.info("consumer_stopped")

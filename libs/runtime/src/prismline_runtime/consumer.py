@@ -18,7 +18,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: Pause in seconds after a failed receive, so that the consumer does not spin during an outage of SQS.
 RECEIVE_ERROR_PAUSE_SECONDS = 1.0
 #: Grace period, in seconds, that a receive or an invocation may exceed its time limit before the health check fails.
-WELL_MARGIN_SECONDS = 15.0
+HEALTHY_MARGIN_SECONDS = 15.0
 #: Seconds after which a consumer calls `more_queues` again.
 MORE_QUEUES_SECONDS = 5.0
 #: Longest long poll, in seconds, of a consumer of several queues. Messages in the other queues wait for its end.
@@ -90,6 +90,20 @@ class Polled:
     more_queues: MoreQueues | None = None
 
 
+def polled_in_turns(
+    queues: Iterable[str], *, batch_size: int = 10, parallel: int = 1, more_queues: MoreQueues | None = None
+) -> list[list[Polled]]:
+    """What the consumers of a process poll: a list for each of the `parallel` batches of a queue at a time.
+
+    If there are several, the first one polls no queues that come and go, so that a message in a permanent queue does
+    not wait until one of theirs is done.
+    """
+    return [
+        [Polled(queue, batch_size, more_queues if number or parallel == 1 else None) for queue in queues]
+        for number in range(parallel)
+    ]
+
+
 class Consumer:
     """Polls one queue, or several in turn, and calls `handler` with each batch.
 
@@ -125,15 +139,15 @@ class Consumer:
         self._in_flight: dict[str, str] = {}
         self._lock = threading.Lock()
         #: The consumer is healthy until this moment (`time.monotonic` seconds).
-        self._well_until = 0.0
+        self._healthy_until = 0.0
 
     @property
-    def well(self) -> bool:
+    def healthy(self) -> bool:
         """Whether the consumer is healthy: its current receive or invocation is within its time limit."""
-        return time.monotonic() < self._well_until
+        return time.monotonic() < self._healthy_until
 
-    def _well_for(self, seconds: float) -> None:
-        self._well_until = time.monotonic() + seconds + WELL_MARGIN_SECONDS
+    def _healthy_for(self, seconds: float) -> None:
+        self._healthy_until = time.monotonic() + seconds + HEALTHY_MARGIN_SECONDS
 
     def stop(self) -> None:
         """Stop receiving. Messages in flight continue until `run` returns or `release` gives them back."""
@@ -164,7 +178,7 @@ class Consumer:
             except (ClientError, BotoCoreError) as error:
                 self._receive_failed(queue, error)
                 continue
-            self._well_for(self._settings.wait_seconds)
+            self._healthy_for(self._settings.wait_seconds)
             if messages := answer.get("Messages", []):
                 self._choice.had_messages(name, sum(work_of(message["Body"]) for message in messages))
                 self._current = queue
@@ -204,7 +218,7 @@ class Consumer:
         while not self._stopping.is_set():
             try:
                 self._found[self._queue_name] = self._look_up(self._queue_name)
-                self._well_for(self._settings.wait_seconds)
+                self._healthy_for(self._settings.wait_seconds)
                 return True
             except (ClientError, BotoCoreError) as error:
                 self._logger.warning("queue_not_ready", extra={"queue": self._queue_name, "reason": str(error)})
@@ -229,7 +243,7 @@ class Consumer:
     def _invoke(self, messages: list[MessageTypeDef]) -> None:
         with self._lock:
             self._in_flight = {message["MessageId"]: message["ReceiptHandle"] for message in messages}
-        self._well_for(self._settings.invocation_seconds)
+        self._healthy_for(self._settings.invocation_seconds)
         done = threading.Event()
         renewal = threading.Thread(target=self._keep_hidden, args=(done,), daemon=True)
         renewal.start()
@@ -242,7 +256,7 @@ class Consumer:
         finally:
             done.set()
             renewal.join()
-        self._well_for(self._settings.wait_seconds)
+        self._healthy_for(self._settings.wait_seconds)
         with self._lock:
             finished = [handle for key, handle in self._in_flight.items() if key not in failed]
             self._in_flight = {}

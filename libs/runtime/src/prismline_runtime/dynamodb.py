@@ -4,8 +4,8 @@
     open_still = Attr("latched_at").not_exists()
     runs.update({"PK": run_id, "SK": "RUN"}, Change({"latched_at": timestamp()}, condition=open_still))
 
-A write whose condition does not hold raises RefusedError. Every attribute name is sent as a placeholder, so reserved
-words cannot break an expression.
+A write whose condition does not hold raises ConditionFailedError. Every attribute name is sent as a placeholder, so
+reserved words cannot break an expression.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ITEMS_PER_READ = 100
 #: Most items that DynamoDB writes in one BatchWriteItem.
 ITEMS_PER_BATCH_WRITE = 25
 #: Most calls that a process makes at the same time when it writes many items.
-CALLS_SIDE_BY_SIDE = 8
+CONCURRENT_CALLS = 8
 #: How long, in seconds, a write is retried while other transactions hold its items.
 CONFLICT_SECONDS = 20.0
 
@@ -54,7 +54,7 @@ _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
 
 
-class RefusedError(Exception):
+class ConditionFailedError(Exception):
     """A condition did not hold, and nothing was written.
 
     `failed` has one entry for each write of the transaction: whether the condition of that write did not hold.
@@ -144,7 +144,7 @@ class Table:
     TransientError if a collision outlasts the retries.
     """
 
-    def __init__(self, client: DynamoDBClient, name: str, *, calls_at_a_time: int = CALLS_SIDE_BY_SIDE) -> None:
+    def __init__(self, client: DynamoDBClient, name: str, *, calls_at_a_time: int = CONCURRENT_CALLS) -> None:
         self._client = client
         self.name = name
         self._calls_at_a_time = calls_at_a_time
@@ -274,7 +274,7 @@ class Table:
         """Put `item` if no item has its key. False if one has. `key` names one attribute of the table's key."""
         try:
             self._write(f"create {item[key]}", lambda: self._client.put_item(**self._creation(item, key)))
-        except RefusedError:
+        except ConditionFailedError:
             return False
         return True
 
@@ -298,7 +298,7 @@ class Table:
         encoded = [encode(key) for key in keys]
         starts = range(0, len(encoded), ITEMS_PER_BATCH_WRITE)
         groups = [encoded[start : start + ITEMS_PER_BATCH_WRITE] for start in starts]
-        side_by_side(self._delete_batch, groups, self._calls_at_a_time)
+        call_concurrently(self._delete_batch, groups, self._calls_at_a_time)
         return len(encoded)
 
     def _delete_batch(self, keys: list[dict[str, Any]]) -> None:
@@ -327,7 +327,7 @@ class Table:
         """
         starts = range(0, len(writes), self.writes_per_transaction)
         groups = [writes[start : start + self.writes_per_transaction] for start in starts]
-        done = side_by_side(self._write_group, groups, self._calls_at_a_time)
+        done = call_concurrently(self._write_group, groups, self._calls_at_a_time)
         return [each for group in done for each in group]
 
     def _write_group(self, writes: Sequence[Any]) -> list[bool]:
@@ -337,7 +337,7 @@ class Table:
             try:
                 self.transact(*(writes[position] for position in left))
                 break
-            except RefusedError as refused:
+            except ConditionFailedError as refused:
                 for position, failed in zip(left, refused.failed, strict=True):
                     done[position] = not failed
                 left = [position for position in left if done[position]]
@@ -398,7 +398,7 @@ class Table:
                 except ClientError as error:
                     reasons = _cancellation_reasons(error, n_writes)
                     if _CONDITION_FAILED in reasons:
-                        raise RefusedError([reason == _CONDITION_FAILED for reason in reasons]) from error
+                        raise ConditionFailedError([reason == _CONDITION_FAILED for reason in reasons]) from error
                     if throttled := _THROTTLED_REASONS & set(reasons):
                         raise _ThrottledError(f"Could not {doing}: {min(throttled)}.") from error
                     if error_code(error) in _CONFLICT_CODES or _CONFLICT_REASON in reasons:
@@ -430,7 +430,7 @@ def _retrying() -> Retrying:
     )
 
 
-def side_by_side(call: Callable[[T], R], arguments: Sequence[T], at_a_time: int = CALLS_SIDE_BY_SIDE) -> list[R]:
+def call_concurrently(call: Callable[[T], R], arguments: Sequence[T], at_a_time: int = CONCURRENT_CALLS) -> list[R]:
     """The answers of `call` to each argument, in order, from up to `at_a_time` calls at the same time.
 
     If a call fails, its error is raised after all calls that have begun have ended. `call` must not use this function,
@@ -455,7 +455,7 @@ def side_by_side(call: Callable[[T], R], arguments: Sequence[T], at_a_time: int 
 @cache
 def _threads() -> ThreadPoolExecutor:
     """The threads, which are kept: on a busy processor, to start eight takes as long as their calls."""
-    return ThreadPoolExecutor(CALLS_SIDE_BY_SIDE, thread_name_prefix="dynamodb")
+    return ThreadPoolExecutor(CONCURRENT_CALLS, thread_name_prefix="dynamodb")
 
 
 def _cancellation_reasons(error: ClientError, n_writes: int) -> list[str]:

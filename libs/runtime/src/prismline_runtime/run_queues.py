@@ -21,6 +21,7 @@ from prismline_contracts.commands import (
     run_queue_prefix,
 )
 from prismline_contracts.delivery import LIMITS
+from prismline_contracts.pools import pool_queue
 from prismline_runtime.errors import aws_errors, error_code
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class RunQueues:
             with aws_errors(f"create the queue {name}"):
                 self._create(name, run_id)
         return name
+
+    def has_pool(self, pool: str) -> bool:
+        """Whether a pool exists in this environment: whether it has a queue."""
+        return self._url(queue_name(self._environment, pool_queue(pool))) is not None
 
     def _create(self, name: str, run_id: str) -> None:
         limits = LIMITS[Queue.TASKS]

@@ -12,6 +12,7 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
+from prismline_contracts.base import timestamp
 from prismline_runtime.errors import PermanentError, UnavailableError, aws_errors, error_code
 from prismline_runtime.presigned import PresignedRanges
 from prismline_runtime.transport import batches
@@ -201,6 +202,19 @@ class Bucket:
             for page in pages.paginate(Bucket=self.name, Prefix=prefix, StartAfter=after):
                 for entry in page.get("Contents", []):
                     yield entry["Key"]
+
+    def entries(self, prefix: str, *, after: str = "") -> Iterator[dict[str, str | int]]:
+        """The objects that `list` names: `key`, `size`, `etag` with its quotes, and `last_modified` as a timestamp."""
+        with aws_errors(f"list s3://{self.name}/{prefix}"):
+            pages = self._s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.name, Prefix=prefix, StartAfter=after):
+                for entry in page.get("Contents", []):
+                    yield {
+                        "key": entry["Key"],
+                        "size": entry["Size"],
+                        "etag": entry["ETag"],
+                        "last_modified": timestamp(entry["LastModified"]),
+                    }
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete objects, and return how many keys there were. Keys that do not exist are ignored."""

@@ -13,8 +13,9 @@ from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from prismline_contracts.commands import Queue, dead_letter_queue_name, queue_name, run_queue_prefix
-from prismline_contracts.delivery import LIMITS
+from prismline_contracts.delivery import limits_of
 from prismline_contracts.envelope import Envelope, Wrappable
+from prismline_contracts.pools import POOL_QUEUE_PREFIX
 from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError, aws_errors, error_code
@@ -127,12 +128,12 @@ class Transport:
 
         delay_seconds: delivery delay, at most `MAX_DELAY_SECONDS`.
 
-        With fair queues, messages to the shared queue of tasks have their run as message group: SQS then delivers the
-        messages of small runs before the backlog of a larger one.
+        With fair queues, messages to the shared queue of tasks and to those of pools have their run as message group:
+        SQS then delivers the messages of small runs before the backlog of a larger one.
 
         Raises TransientError if SQS still refuses a message after all retries. Other messages may have been sent.
         """
-        fair = self._fair_queues and queue == Queue.TASKS
+        fair = self._fair_queues and (queue == Queue.TASKS or queue.startswith(POOL_QUEUE_PREFIX))
         url = self._queue_url(queue_name(self.environment, queue))
 
         def entry(name: str, message: Envelope) -> SendMessageBatchRequestEntryTypeDef:
@@ -197,7 +198,8 @@ class Transport:
     def is_last(self, delivery: Delivery) -> bool:
         """Whether SQS would move the message to the dead-letter queue if it was received once more."""
         queue = self._source_of(delivery).removeprefix(queue_name(self.environment, ""))
-        return queue in set(Queue) and delivery.receive_count >= LIMITS[Queue(queue)].max_receives
+        limits = limits_of(queue)
+        return limits is not None and delivery.receive_count >= limits.max_receives
 
     def _source_of(self, delivery: Delivery) -> str:
         """The full name of the queue to whose dead-letter queue the message belongs.

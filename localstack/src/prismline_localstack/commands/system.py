@@ -32,6 +32,13 @@ def up(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Environment variable for the services, as NAME=VALUE."),
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=PYTHON]",
+            help="Run a worker for this pool, whose functions run with the interpreter PYTHON; may be repeated.",
+        ),
+    ] = None,
     environment: Annotated[str, typer.Option(help="Part of every resource's name.")] = "local",
     functions: Annotated[
         bool, typer.Option("--functions", help="Run the services as Lambda functions, deployed as to AWS.")
@@ -40,6 +47,7 @@ def up(
 ) -> None:
     """Start the emulator, deploy the stacks, and start the services."""
     settings = pairs(setting or [])
+    pools = {name: python for name, _, python in (each.partition("=") for each in pool or [])}
     with deploy_errors():
         already = harness.is_up(home)
         with stderr.status("Starting ..."):
@@ -49,6 +57,7 @@ def up(
                 services=service,
                 settings=settings,
                 environment=environment,
+                pools=pools,
                 functions=functions,
             )
         now = harness.status(home)

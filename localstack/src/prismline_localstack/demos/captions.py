@@ -24,6 +24,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import console, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import put_manifest
+from prismline_client import Client
 from prismline_contracts.manifest import SpectraManifest
 from prismline_localstack.demos import DemoResult
 from prismline_localstack.demos.own_system import own_system
@@ -87,25 +88,26 @@ def outage(
 
 def recovery(connection: Connection, discord: DiscordStandIn, run_id: str, say: Callable[[str], None]) -> list[Segment]:
     """The second half: the GPU comes up, and every window gets its caption. Return the segments of the session."""
+    client = Client.open()
     say(f"The GPU is up: {start_gpu(connection)}.")
     with stderr.status("captioning") as status:
 
         def ended() -> RunView | None:
             counts = Counter(segment.status for segment in segments_of(connection, SESSION))
             status.update(f"{counts['complete']} of {WINDOWS} windows have captions")
-            view = load_run(connection, run_id)
-            return view if view is not None and view.ended else None
+            view = load_run(client, run_id)
+            return view if view is not None and view.run.ended else None
 
         view = wait_for(ended, "the windows to be captioned")
-    say(f"The run {view.status}: {view.completed} windows complete, {view.failed} failed.")
+    say(f"The run {view.run.status}: {view.completed} windows complete, {view.failed} failed.")
     show_message(wait_for(lambda: alarms(discord, run_id)[1:2], "the all-clear")[0])
     return segments_of(connection, SESSION)
 
 
 def alarms(discord: DiscordStandIn, run_id: str) -> list[dict[str, Any]]:
     """The messages about the backlog that were posted, oldest first."""
-    said = [message["embeds"][0] for message in discord.messages]
-    return [embed for embed in said if "backlog" in embed["title"] and run_id not in embed["title"]]
+    embeds = [message["embeds"][0] for message in discord.messages]
+    return [embed for embed in embeds if "backlog" in embed["title"] and run_id not in embed["title"]]
 
 
 def type_command(discord: DiscordStandIn, interactions: str, name: str, **options: Any) -> str:

@@ -17,9 +17,10 @@ from rich.table import Table
 from prismline_cli.commands import deadletters
 from prismline_cli.connection import Connection
 from prismline_cli.output import console
-from prismline_cli.recovering import request_recovery, wait_for_operation
+from prismline_cli.recovering import load_operation, request_recovery, wait_for_operation
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
+from prismline_client import Client
 from prismline_contracts.base import chunk_id
 from prismline_contracts.commands import Queue, queue_name
 from prismline_contracts.deadletters import RecoveryOperationItem
@@ -87,22 +88,22 @@ def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[
     say(f"Deferred dead letters: {', '.join(_deferred(connection, run_id))}.")
     _set_instance(connection, instance)
     say(f"The resource {RESOURCE} is back.")
-    view = wait_for(lambda: _with_status(connection, run_id, "failed", "completed"), "the run to end")
-    say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
+    view = wait_for(lambda: _with_status(run_id, "failed", "completed"), "the run to end")
+    say(f"The run {view.run.status}: {view.completed} chunks completed, {view.failed} failed.")
     return view
 
 
-def heal(
+def recover(
     connection: Connection, faults_file: Path, run_id: str, say: Callable[[str], None]
 ) -> tuple[RecoveryOperationItem, RunView]:
     """Remove the faults and recover the run's dead letters. Return the recovery, and the run after it."""
     faults_file.write_text("[]")
     say("The faults are gone. Recovering from the archive.")
     operation_id = request_recovery(connection, prefix=DEAD_LETTERS_PREFIX, run_id=run_id, dry_run=False)
-    recovery = wait_for_operation(connection, operation_id)
+    recovery = wait_for_operation(lambda: load_operation(connection, operation_id))
     say(f"{recovery.n_records} records: {recovery.n_recovered} recovered, {recovery.n_settled} already done.")
-    view = wait_for(lambda: _with_status(connection, run_id, "completed"), "the recovered run to complete")
-    say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
+    view = wait_for(lambda: _with_status(run_id, "completed"), "the recovered run to complete")
+    say(f"The run {view.run.status}: {view.completed} chunks completed, {view.failed} failed.")
     return recovery, view
 
 
@@ -118,7 +119,7 @@ def demo_faults(to: Path) -> DemoResult:
         _show_trouble(connection, run_id)
         console.print("prismline deadletters stats", style="bold")
         deadletters.stats()
-        _, view = heal(connection, faults_file, run_id, say)
+        _, view = recover(connection, faults_file, run_id, say)
         _show_trouble(connection, run_id)
     return DemoResult(view.completed == CHUNKS, run_id)
 
@@ -156,6 +157,6 @@ def _deferred(connection: Connection, run_id: str) -> list[str]:
     return [chunk.chunk_id for chunk in connection.ledger.chunks(run_id) if chunk.deferrals]
 
 
-def _with_status(connection: Connection, run_id: str, *statuses: str) -> RunView | None:
-    view = load_run(connection, run_id)
-    return view if view is not None and view.status in statuses else None
+def _with_status(run_id: str, *statuses: str) -> RunView | None:
+    view = load_run(Client.open(), run_id)
+    return view if view is not None and view.run.status in statuses else None

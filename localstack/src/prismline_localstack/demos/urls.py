@@ -26,12 +26,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from prismline_cli.output import fail, stderr
+from prismline_emulator.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.demos import DemoResult
 from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for
-from prismline_localstack.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack.home import Home
 from prismline_localstack.processes import spawn, stop
 from prismline_localstack.settings import inherited_environment

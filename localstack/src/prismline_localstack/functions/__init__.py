@@ -11,4 +11,6 @@ them.
 | `urls` | a function URL: converts a request to an event, and the answer to a response |
 | `images` | the registry of images: here an image is a folder with the files that the Dockerfile copies |
 | `driver` | the Lambda service: runs the functions and mappings that are deployed |
+
+Besides, `offline` and `parameters` prepare a deployment.
 """

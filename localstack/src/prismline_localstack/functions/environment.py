@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from prismline_localstack.endpoints import LOOPBACK, is_from_page
+from prismline_emulator.endpoints import LOOPBACK, is_from_page
 from prismline_localstack.processes import processor_seconds
 
 #: Maximum size in bytes of the answer of an invocation: 6 MB, and 100 bytes that Lambda allows in addition.

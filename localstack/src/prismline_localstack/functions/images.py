@@ -4,24 +4,20 @@ An image holds the files that its Dockerfile copies from the checkout to `/app/`
 are those of this process: `requirements/runtime.txt` holds the versions of every service's image. The kernel of
 gaussline, which a Dockerfile compiles, is also the one installed for this process.
 
-An image is addressed by the digest of its content, as in a registry: `prismline/worker@sha256:...`. Its folder never
-changes.
+An image is addressed by the digest of what it is built from, which is also in the tag of the image in a registry:
+`prismline/worker@sha256:...`. Its folder never changes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from pathlib import Path
 
-from prismline_deploy.dockerfiles import copied
-from prismline_deploy.errors import DeployError
+from prismline_deploy.dockerfiles import copied, dockerfile_of, files_below, ignored_by, image_digest
 
 #: Folder of an image into which the code of a service and its libraries is copied.
 APP = "app"
-#: Files that are not copied into an image: caches, metadata of installations, compiled modules.
-IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
 
 
 class FolderImages:
@@ -35,29 +31,24 @@ class FolderImages:
 
         Raises DeployError for a Dockerfile that copies nothing to `/app/`, or folders that do not exist.
         """
+        dockerfile = dockerfile_of(root, service)
+        sources = copied(dockerfile)
+        uri = f"prismline/{service}@sha256:{image_digest(root, service)}"
+        if self.find(uri).exists():
+            return uri
         self._folder.mkdir(parents=True, exist_ok=True)
+        ignored = ignored_by(root, dockerfile)
         with tempfile.TemporaryDirectory(dir=self._folder) as draft:
-            app = Path(draft) / APP
-            for source in copied(root / "services" / service / "Dockerfile"):
-                if not (root / source).is_dir():
-                    raise DeployError(f"services/{service}/Dockerfile copies {source}, which is not a folder.")
-                shutil.copytree(root / source, app, dirs_exist_ok=True, ignore=IGNORED)
-            uri = f"prismline/{service}@sha256:{_digest(app)}"
-            if not self.find(uri).exists():
-                self.find(uri).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copytree(draft, self.find(uri))
+            for source in sources:
+                for path in files_below(root, source, ignored):
+                    copy = Path(draft) / APP / path.relative_to(root / source)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(path, copy)
+            self.find(uri).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(draft, self.find(uri), dirs_exist_ok=True)
         return uri
 
     def find(self, uri: str) -> Path:
         """The folder of an image."""
         name, _, digest = uri.partition("@sha256:")
         return self._folder / name / digest
-
-
-def _digest(folder: Path) -> str:
-    """SHA-256 of all files in a folder, their names included."""
-    whole = hashlib.sha256()
-    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
-    return whole.hexdigest()

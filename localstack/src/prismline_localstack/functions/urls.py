@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
-from prismline_localstack.endpoints import LOOPBACK
+from prismline_emulator.endpoints import LOOPBACK
 from prismline_localstack.functions.environment import Outcome
 from prismline_localstack.functions.function import THROTTLED
 

@@ -30,7 +30,7 @@ from fastapi.responses import JSONResponse, Response
 from PIL import Image, ImageStat
 from pydantic import BaseModel, Field, ValidationError
 
-from prismline_localstack.endpoints import is_from_page
+from prismline_emulator.endpoints import is_from_page
 
 #: The only model that is served.
 MODEL = "prismline-standin"
@@ -60,7 +60,7 @@ GRAY_SATURATION, BLACK_VALUE, WHITE_VALUE = 0.25, 0.1, 0.85
 Colour = tuple[float, ...]
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """Refuses a request. The answer is an error with these fields."""
 
     def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
@@ -159,7 +159,7 @@ class Frame:
 
 
 def read_frame(url: str) -> Frame:
-    """The image in a data URL. Raises RefusedError unless it is a complete PNG or JPEG."""
+    """The image in a data URL. Raises RequestRefusedError unless it is a complete PNG or JPEG."""
     header, _, data = url.partition(",")
     if not (header.startswith("data:image/") and header.endswith(";base64")):
         raise _bad_image("only data URLs (data:image/png;base64,...) can be read")
@@ -187,9 +187,9 @@ def describe(frames: Sequence[Frame]) -> str:
 
 
 def refuse_pages(request: Request) -> None:
-    """Raise RefusedError if a web page sent the request: every page could set faults."""
+    """Raise RequestRefusedError if a web page sent the request: every page could set faults."""
     if is_from_page(request.headers.keys()):
-        raise RefusedError(403, "PermissionDeniedError", "This server answers no web page.")
+        raise RequestRefusedError(403, "PermissionDeniedError", "This server answers no web page.")
 
 
 def create_app() -> FastAPI:
@@ -199,8 +199,8 @@ def create_app() -> FastAPI:
     )
     faults: list[Fault] = []
 
-    @app.exception_handler(RefusedError)
-    async def refused(_: Request, error: RefusedError) -> Response:
+    @app.exception_handler(RequestRefusedError)
+    async def refused(_: Request, error: RequestRefusedError) -> Response:
         return _error(error.status, error.kind, str(error), error.param)
 
     @app.get("/health")
@@ -244,7 +244,7 @@ async def _bounded_body(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > MAX_BODY_BYTES:
-            raise RefusedError(413, "RequestEntityTooLarge", f"The body is larger than {MAX_BODY_BYTES} bytes.")
+            raise RequestRefusedError(413, "RequestEntityTooLarge", f"The body is larger than {MAX_BODY_BYTES} bytes.")
     return bytes(body)
 
 
@@ -254,25 +254,25 @@ def _parse(body: bytes) -> ChatRequest:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "body"
-        raise RefusedError(400, "BadRequestError", f"{where}: {first['msg']}", where) from error
+        raise RequestRefusedError(400, "BadRequestError", f"{where}: {first['msg']}", where) from error
     if chat.model != MODEL:
-        raise RefusedError(404, "NotFoundError", f"The model `{chat.model}` does not exist.", "model")
+        raise RequestRefusedError(404, "NotFoundError", f"The model `{chat.model}` does not exist.", "model")
     if chat.stream:
-        raise RefusedError(400, "BadRequestError", "This server does not stream.", "stream")
+        raise RequestRefusedError(400, "BadRequestError", "This server does not stream.", "stream")
     if not 1 <= len(chat.images) <= MAX_IMAGES:
         reason = f"Between 1 and {MAX_IMAGES} images are needed, {len(chat.images)} were sent."
-        raise RefusedError(400, "BadRequestError", reason, "messages")
+        raise RequestRefusedError(400, "BadRequestError", reason, "messages")
     return chat
 
 
 def _answer(body: bytes, *, empty: bool) -> Response:
     chat = _parse(body)
     words = describe([read_frame(url) for url in chat.images]).split()
-    said = [] if empty else words[: chat.most_words]
+    spoken = [] if empty else words[: chat.most_words]
     asked = len(chat.text.split())
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": " ".join(said)},
+        "message": {"role": "assistant", "content": " ".join(spoken)},
         "logprobs": None,
         "finish_reason": "length" if len(words) > chat.most_words else "stop",
     }
@@ -285,8 +285,8 @@ def _answer(body: bytes, *, empty: bool) -> Response:
             "choices": [choice],
             "usage": {
                 "prompt_tokens": asked,
-                "completion_tokens": len(said),
-                "total_tokens": asked + len(said),
+                "completion_tokens": len(spoken),
+                "total_tokens": asked + len(spoken),
             },
         }
     )
@@ -299,8 +299,8 @@ def _error(
     return JSONResponse({"error": error}, status, headers)
 
 
-def _bad_image(reason: str) -> RefusedError:
-    return RefusedError(400, "BadRequestError", f"An image was refused: {reason}.", "messages")
+def _bad_image(reason: str) -> RequestRefusedError:
+    return RequestRefusedError(400, "BadRequestError", f"An image was refused: {reason}.", "messages")
 
 
 def _brightness(colour: Colour) -> float:

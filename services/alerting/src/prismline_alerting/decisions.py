@@ -14,25 +14,25 @@ from prismline_alerting.alerts import Alert, State
 SAME_CHANGE = timedelta(seconds=1)
 
 
-class Told(BaseModel, frozen=True):
+class PostedChange(BaseModel, frozen=True):
     """The change that was last posted."""
 
     state: State
     at: AwareDatetime
 
 
-class Claim(BaseModel, frozen=True):
+class PostClaim(BaseModel, frozen=True):
     """A notifier is posting. After `until` it is presumed dead."""
 
     token: str
     until: AwareDatetime
 
 
-class Memory(BaseModel, frozen=True):
+class SubjectRecord(BaseModel, frozen=True):
     """What is remembered about a subject: the last post, and the claim of a notifier that is posting."""
 
-    told: Told | None = None
-    claim: Claim | None = None
+    told: PostedChange | None = None
+    claim: PostClaim | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Suppress:
     look_again: bool
 
 
-def decide(alert: Alert, memory: Memory, *, muted: bool, now: datetime) -> Post | Ignore | Wait | Suppress:
+def decide(alert: Alert, memory: SubjectRecord, *, muted: bool, now: datetime) -> Post | Ignore | Wait | Suppress:
     """Decide what to do with `alert`.
 
     A mute postpones alarms: after it, the state of every alarm that still differs from the last post is posted. A mute
@@ -81,6 +81,6 @@ def decide(alert: Alert, memory: Memory, *, muted: bool, now: datetime) -> Post 
     return Post()
 
 
-def _known(alert: Alert, told: Told) -> bool:
+def _known(alert: Alert, told: PostedChange) -> bool:
     """Whether this change, or a later one, was posted."""
     return alert.at <= told.at + SAME_CHANGE if alert.state is told.state else alert.at < told.at

@@ -71,7 +71,7 @@ class Webhook:
             raise TransientError("Discord limits our rate.", retry_after=_retry_after(answer))
         if answer.is_server_error:
             raise TransientError(f"Discord answered {answer.status_code}.")
-        raise PermanentError(f"Discord refused the alert: {answer.status_code}, {_said(answer)}. {_CHECK}")
+        raise PermanentError(f"Discord refused the alert: {answer.status_code}, {_reason(answer)}. {_CHECK}")
 
 
 _CHECK = "Check the webhook that DISCORD_WEBHOOK_URL or the parameter alerts/webhook_url names."
@@ -97,7 +97,7 @@ def _retry_after(answer: httpx.Response) -> int:
     return 1
 
 
-def _said(answer: httpx.Response) -> str:
+def _reason(answer: httpx.Response) -> str:
     """Discord's error message."""
     document = _document(answer)
     return f"{str(document.get('message', 'no reason given'))[:200]} (code {document.get('code', 'none')})"

@@ -7,7 +7,7 @@ from typing import Any
 
 from prismline_alerting import embeds
 from prismline_alerting.alerts import Alert, alert_of_failed_run, alert_of_notification
-from prismline_alerting.decisions import Ignore, Memory, Post, Suppress, Wait, decide
+from prismline_alerting.decisions import Ignore, Post, SubjectRecord, Suppress, Wait, decide
 from prismline_alerting.dependencies import RECHECK, NotifierDependencies
 from prismline_contracts.events import RunFailed
 from prismline_runtime import Delivery, Message, TransientError, fault_point
@@ -59,8 +59,8 @@ def notify(alert: Alert, delivery: Delivery, deps: NotifierDependencies) -> None
             _post(alert, memory, version, deps)
 
 
-def _post(alert: Alert, memory: Memory, version: str, deps: NotifierDependencies) -> None:
-    """Claim, post, settle. Without a webhook the alert is only logged."""
+def _post(alert: Alert, memory: SubjectRecord, version: str, deps: NotifierDependencies) -> None:
+    """Claim, post, record. Without a webhook the alert is only logged."""
     url = deps.webhook_url()
     message = embeds.message(alert, deps.facts.find(alert), deps.settings.environment)
     token = deps.posts.claim(alert, memory, version, deps.clock())
@@ -76,7 +76,7 @@ def _post(alert: Alert, memory: Memory, version: str, deps: NotifierDependencies
         posted = True
         fault_point("alert.posted", subject=alert.subject)
     finally:
-        if not deps.posts.settle(alert, token, posted=posted):
+        if not deps.posts.end_claim(alert, token, posted=posted):
             deps.logger.warning("claim_lost", extra={"posted": posted})
     if url is not None:
         deps.logger.info("alert_posted")

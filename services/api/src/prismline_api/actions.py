@@ -25,12 +25,23 @@ from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.captions import CaptionsManifest
 from prismline_contracts.events import ExportRequested, JobDeleteRequested, RunCancelRequested
 from prismline_contracts.items import RunItem, WorkflowStateItem
-from prismline_contracts.jobs import ExportItem, JobItem, JobRunItem, export_key, job_manifest_key, upload_key
+from prismline_contracts.jobs import (
+    EXPORT_SK_PREFIX,
+    ExportItem,
+    JobItem,
+    JobRunItem,
+    RunRequest,
+    export_key,
+    job_manifest_key,
+    upload_key,
+)
 from prismline_contracts.manifest import Manifest, SpectraManifest
+from prismline_contracts.pools import in_pool, pool_of
 from prismline_contracts.tasks import RerunOf, UrlsManifest
+from prismline_contracts.workloads import FunctionManifest, is_function, unit_of
 from prismline_http.auth import Caller
 from prismline_http.problems import conflict, not_found
-from prismline_ledger import ActionName, actions_of
+from prismline_ledger import ActionName, Counts, actions_of
 from prismline_runtime import fault_point
 
 #: How often a change of a job is tried while other requests change the job.
@@ -51,6 +62,7 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
     job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
     if job is not None and job.state == "open":
         close_job(job, deps)
+    deps.store.note_request(run_id, RunRequest(name="cancel", at=timestamp(deps.clock()), by=caller.key_id))
     request = RunCancelRequested(
         run_id=run_id,
         requested_at=timestamp(deps.clock()),
@@ -89,7 +101,8 @@ def rerun_job(
     if _in_its_run(request, job):
         return job, _retry_chunks(request, caller, job, key, deps), False
     name, operation, digest = f"{job_id}:{key or uuid4()}", f"POST /v1/jobs/{job_id}/rerun", request_hash(request)
-    run_id = derived_id("rerun", caller.tenant, job_id, key) if key else str(uuid4())
+    pool = pool_of(job.run_ids[0])
+    run_id = in_pool(derived_id("rerun", caller.tenant, job_id, key) if key else str(uuid4()), pool)
     for _ in range(TRIES):
         known = deps.store.idempotency(caller.tenant, name)
         if known is not None:
@@ -123,13 +136,21 @@ def preview_rerun(request: RerunRequest, caller: Caller, job_id: str, deps: Depe
     return RerunPreview(
         run_id=source,
         new_run=not _in_its_run(request, job),
-        unit="task" if job.workload == "urls" else "chunk",
-        count=None if counts is None else counts.failed if request.only == "failed" else counts.total,
+        unit=unit_of(job.workload),
+        count=None if counts is None else _taken(request, counts),
     )
 
 
+def _taken(request: RerunRequest, counts: Counts) -> int | None:
+    """How many tasks or chunks a rerun takes. None: their total is not known yet."""
+    if request.only == "failed":
+        return counts.failed
+    return counts.total if counts.total is None or request.only == "all" else counts.total - counts.completed
+
+
 def _in_its_run(request: RerunRequest, job: JobItem) -> bool:
-    return request.only == "failed" and job.workload != "urls"
+    """Whether chunks are tried again in the run that they belong to. A recovery continues what was skipped too."""
+    return request.only != "all" and unit_of(job.workload) == "chunk"
 
 
 def _retry_chunks(
@@ -151,18 +172,19 @@ def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> Non
     source = _source(request, job)
     if source not in job.run_ids:
         raise not_found(f"run {source} of job {job.job_id}")
-    if request.only == "all" and job.workload != "urls":
+    if request.only == "all" and unit_of(job.workload) == "chunk":
         _check_sources_again(job, deps)
         return
     run = deps.ledger.get_run(source)
-    if request.only == "all":
+    if request.only != "failed" and not _in_its_run(request, job):
         if run is None or run.latched_at is None:  # the rerun would miss the tasks that are written later
             raise conflict(
                 "run-not-split",
                 "Not all tasks of the run are written yet. Wait until they are, then run it again. If the run was"
-                " cancelled before, submit the list again.",
+                " cancelled before, submit the list again. If it failed before, `prismline retry` continues it.",
             )
-        return
+        if request.only == "all":
+            return
     if _in_its_run(request, job):
         if run is None or deps.ledger.counts(run).failed == 0:
             raise conflict("nothing-failed", "No chunk of the run has failed, so there is nothing to run again.")
@@ -189,10 +211,16 @@ def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> 
 
     It has no deadline, because the job's deadline was for the first run. Raises ProblemError (409).
     """
-    if job.workload == "urls":
+    if unit_of(job.workload) == "task":
         of = RerunOf(run_id=_source(request, job), only=request.only)
         params = {"params": json.loads(job.params or "{}")}
-        return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of, "deadline_at": None})
+        fields = common_fields(job) | params | {"rerun": of, "deadline_at": None}
+        if not is_function(job.workload):
+            return UrlsManifest.model_validate(fields)
+        run = deps.ledger.get_run(of.run_id)
+        latest = request.code == "latest" or run is None
+        code = None if run is None or latest else run.code
+        return FunctionManifest.model_validate(fields | {"code": code, "pool": pool_of(job.run_ids[0])})
     return _first_manifest(job, deps).model_copy(update={"deadline_at": None})
 
 
@@ -255,6 +283,8 @@ def request_export(caller: Caller, run_id: str, key: str | None, deps: Dependenc
         expires_at=int(moment.timestamp()) + EXPORT_SECONDS,
     )
     deps.store.create_export(item)
+    noted = RunRequest(name="export", at=item.requested_at, by=caller.key_id, operation_id=export_id)
+    deps.store.note_request(run_id, noted)
     fault_point("api.export_created", run_id=run_id)
     job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
     event = ExportRequested(run_id=run_id, export_id=export_id, tenant=caller.tenant, requested_by=caller.key_id)
@@ -268,9 +298,14 @@ def show_export(caller: Caller, run_id: str, export_id: str, deps: Dependencies)
     item = deps.store.export(run_id, export_id)
     if item is None:
         raise not_found(f"export {export_id} of run {run_id}")
+    return export_view(item, run_id, deps)
+
+
+def export_view(item: ExportItem, run_id: str, deps: Dependencies) -> ExportView:
+    """An export as clients see it."""
     until = timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS))
     return ExportView(
-        export_id=export_id,
+        export_id=item.SK.removeprefix(EXPORT_SK_PREFIX),
         run_id=run_id,
         status=item.status,
         requested_at=item.requested_at,

@@ -6,6 +6,7 @@ cost does not depend on the size of a job.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Response
 from mangum import Mangum
 
 from prismline_api.actions import cancel_run, delete_job, preview_rerun, request_export, rerun_job, show_export
+from prismline_api.activity import show_activity, show_causes
 from prismline_api.cells.routes import router as cells_router
 from prismline_api.console import install as install_console
 from prismline_api.dead_letters import Wanted, list_dead_letters, recover, show_dead_letter, show_recovery
@@ -23,8 +25,10 @@ from prismline_api.manifests import Path as SubmissionPath
 from prismline_api.maps.routes import router as maps_router
 from prismline_api.models import (
     Accepted,
+    ActivityView,
     Batch,
     BatchRequest,
+    CausesView,
     ChunkView,
     DeadLetterRecordView,
     DeadLetterView,
@@ -36,6 +40,7 @@ from prismline_api.models import (
     Page,
     RecoverRequest,
     RecoveryView,
+    RegistrationRequest,
     RerunPreview,
     RerunRequest,
     ResultLink,
@@ -45,6 +50,7 @@ from prismline_api.models import (
     TaskView,
     Upload,
     UploadRequest,
+    WorkloadView,
 )
 from prismline_api.open_jobs import add_batch, close_job
 from prismline_api.parameters import (
@@ -67,11 +73,13 @@ from prismline_api.parameters import (
     TraceParent,
 )
 from prismline_api.reading import (
+    MOST_DETAILED,
+    ChunkFilter,
     RunFilter,
     TaskFilter,
+    detailed,
     find_job,
     find_run,
-    find_task,
     job_view,
     latest_run,
     list_chunks,
@@ -80,7 +88,7 @@ from prismline_api.reading import (
     list_tasks,
     result_link,
     run_view,
-    task_view,
+    show_task,
 )
 from prismline_api.submission import submit
 from prismline_api.uploads import begin_upload
@@ -94,6 +102,10 @@ DESCRIPTION = """Submit ten URLs or a million, a spectral cube or a recording; s
 Send an API key with every request: `Authorization: Bearer <key>`. Send an `Idempotency-Key` with every request that
 changes something. If no answer comes, repeat the request with the same key: it takes effect once. Every error is a
 problem document (RFC 9457) whose `detail` says what to do."""
+
+#: Longest time of a chunk without progress that a list can ask for: a year.
+MOST_MINUTES = 525_600
+WithRecords = Annotated[bool, Query(description="Show all that is stored about each of them, in `record`.")]
 
 api = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES)
 
@@ -121,10 +133,28 @@ def _wanted_dead_letters(
 def _wanted_tasks(
     status: Status = None,
     url: Annotated[str | None, Query(max_length=2048, description="Only tasks whose URL begins so.")] = None,
+    details: WithRecords = False,
 ) -> TaskFilter:
-    return TaskFilter(status, url)
+    return TaskFilter(status, url, details)
 
 
+def _wanted_chunks(
+    status: Status = None,
+    stuck_after: Annotated[
+        float | None,
+        Query(
+            ge=0,
+            le=MOST_MINUTES,
+            description="Only chunks without progress: in progress for more than so many minutes, with attempts that"
+            " never ended, or sent again by the sweeper. `why` says which.",
+        ),
+    ] = None,
+    details: WithRecords = False,
+) -> ChunkFilter:
+    return ChunkFilter(status, None if stuck_after is None else timedelta(minutes=stuck_after), details)
+
+
+WantedChunks = Annotated[ChunkFilter, Depends(_wanted_chunks)]
 WantedTasks = Annotated[TaskFilter, Depends(_wanted_tasks)]
 ShownRuns = Annotated[RunFilter, Depends(_shown_runs)]
 WantedDeadLetters = Annotated[Wanted, Depends(_wanted_dead_letters)]
@@ -195,6 +225,22 @@ def submit_job(
     return job_view(submitted.job, run_view(submitted.run, deps), secret=True)
 
 
+@api.get("/workloads", tags=["jobs"], response_model_exclude_none=True)
+def get_workloads(caller: Reader, deps: Deps) -> Page[WorkloadView]:  # noqa: ARG001  any key may read them
+    """List what may be submitted: the workloads of the services, and the registered functions with their schemas."""
+    from prismline_api.workloads import list_workloads  # noqa: PLC0415  few requests need jsonschema
+
+    return Page(items=list_workloads(deps))
+
+
+@api.post("/workloads", tags=["jobs"], status_code=201, response_model_exclude_none=True)
+def register_workload(body: RegistrationRequest, caller: Submitter, deps: Deps) -> WorkloadView:  # noqa: ARG001
+    """Register a function of the author's machine, or its new code. Only a system on a laptop accepts this."""
+    from prismline_api.workloads import register_function  # noqa: PLC0415  few requests need jsonschema
+
+    return register_function(body, deps)
+
+
 @api.get("/jobs", tags=["jobs"], response_model_exclude_none=True)
 def get_jobs(caller: Reader, deps: Deps, limit: Limit = PAGE_ITEMS, cursor: Cursor = None) -> Page[JobSummary]:
     """List your jobs, the newest first."""
@@ -252,7 +298,7 @@ def get_rerun(
     job_id: JobId,
     caller: Reader,
     deps: Deps,
-    only: Annotated[Literal["all", "failed"], Query(description="Which tasks or chunks.")] = "all",
+    only: Annotated[Literal["all", "failed", "rest"], Query(description="Which tasks or chunks.")] = "all",
     run_id: Annotated[str | None, Query(pattern=RUN_ID, description="The run whose tasks or chunks are taken.")] = None,
 ) -> RerunPreview:
     """Show what a rerun would do, without doing it."""
@@ -273,9 +319,18 @@ def create_upload(body: UploadRequest, caller: Submitter, deps: Deps) -> Upload:
 
 @api.get("/runs", tags=["runs"], response_model_exclude_none=True)
 def get_runs(
-    caller: Reader, deps: Deps, shown: ShownRuns, limit: Limit = PAGE_ITEMS, cursor: Cursor = None
-) -> Page[RunSummary]:
+    caller: Reader,
+    deps: Deps,
+    shown: ShownRuns,
+    limit: Limit = PAGE_ITEMS,
+    cursor: Cursor = None,
+    details: Annotated[
+        bool, Query(description=f"Each run as `GET /v1/runs/{{run_id}}` shows it, at most {MOST_DETAILED} in a part.")
+    ] = False,
+) -> Page[RunSummary] | Page[RunView]:
     """List the runs of your jobs, the newest first. With a filter, a part of the list may be short or empty."""
+    if details:
+        return detailed(list_runs(caller, shown, min(limit, MOST_DETAILED), cursor, deps), caller, deps)
     return list_runs(caller, shown, limit, cursor, deps)
 
 
@@ -303,12 +358,12 @@ def get_chunks(
     run_id: RunId,
     caller: Reader,
     deps: Deps,
-    status: Status = None,
+    wanted: WantedChunks,
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> RunPage[ChunkView]:
     """List the chunks of a run of `spectra` or `captions`. A part of the list may be short or empty."""
-    return list_chunks(caller, run_id, status, limit, cursor, deps)
+    return list_chunks(caller, run_id, wanted, limit, cursor, deps)
 
 
 @api.post("/runs/{run_id}/cancel", tags=["runs"], status_code=202, operation_id="cancel_run")
@@ -329,6 +384,18 @@ def export(
     return view
 
 
+@api.get("/runs/{run_id}/activity", tags=["runs"], response_model_exclude_none=True)
+def get_activity(run_id: RunId, caller: Reader, deps: Deps) -> ActivityView:
+    """Show what happened to a run, and who asked for it: its events, recoveries, exports and webhook posts."""
+    return show_activity(caller, run_id, deps)
+
+
+@api.get("/runs/{run_id}/causes", tags=["runs"])
+def get_causes(run_id: RunId, caller: Reader, deps: Deps) -> CausesView:
+    """Group the failures of a run by their error, without the numbers and ids in it."""
+    return show_causes(caller, run_id, deps)
+
+
 @api.get("/runs/{run_id}/exports/{export_id}", tags=["runs"], response_model_exclude_none=True)
 def get_export(run_id: RunId, export_id: ExportId, caller: Reader, deps: Deps) -> ExportView:
     """Show an export, with a link once it is complete. The link is valid for 24 hours."""
@@ -338,7 +405,7 @@ def get_export(run_id: RunId, export_id: ExportId, caller: Reader, deps: Deps) -
 @api.get("/tasks/{task_id}", tags=["tasks"], response_model_exclude_none=True)
 def get_task(task_id: TaskAddress, caller: Reader, deps: Deps) -> TaskView:
     """Show a task."""
-    return task_view(find_task(caller, task_id, deps))
+    return show_task(caller, task_id, deps)
 
 
 @api.get("/tasks/{task_id}/result", tags=["tasks"], response_model_exclude_none=True)

@@ -14,12 +14,15 @@ from uuid import uuid4
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import request_hash
 from prismline_api.models import Accepted, DeadLetterRecordView, DeadLetterView, Page, RecoverRequest, RecoveryView
-from prismline_api.reading import find_run
+from prismline_api.reading import AnyRun, find_run
+from prismline_api.workloads import latest_registration
 from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.deadletters import DeadlettersRecoverRequested, RecoveryCounts
+from prismline_contracts.jobs import RunRequest
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
+from prismline_contracts.workloads import is_function
 from prismline_http.auth import Caller
-from prismline_http.problems import ProblemError, not_found
+from prismline_http.problems import ProblemError, conflict, not_found
 from prismline_runtime import PermanentError, UnavailableError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
@@ -34,6 +37,8 @@ ROOTS = (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
 TEXTS = ("run_id", "chunk_id", "source_queue", "error", "archived_at", "recovery")
 #: The beginning of a recovery's id. The run's id and a suffix follow.
 RECOVERY_PREFIX = "recovery-"
+#: Fields of a recovery's item that have the same names in the answer.
+_OF_A_RECOVERY = ("prefix", "retry", "chunk_ids", "cancelled_at", "started_at", "finished_at")
 #: Length of the suffix.
 SUFFIX_CHARS = 12
 
@@ -250,8 +255,9 @@ def _shown(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Dependencies) -> Accepted:
-    """Request a recovery of dead letters of a run. Raises ProblemError (404)."""
+    """Request a recovery of dead letters of a run. Raises ProblemError (404, 409)."""
     run = find_run(caller, request.run_id, deps)
+    code = None if request.code is None else _latest_code(run, deps)
     named = derived_id("recovery", caller.tenant, key, request_hash(request)) if key else str(uuid4())
     operation_id = f"{RECOVERY_PREFIX}{run.run_id}-{named.replace('-', '')[:SUFFIX_CHARS]}"
     keys = None if request.keys is None else sorted(set(request.keys))
@@ -265,10 +271,21 @@ def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Depe
         retry=request.retry,
         chunk_ids=request.chunk_ids,
         cancelled_at=request.cancelled_at,
+        code=code,
         requested_at=timestamp(deps.clock()),
     )
+    if not request.dry_run:
+        noted = RunRequest(name="recover", at=event.requested_at, by=caller.key_id, operation_id=operation_id)
+        deps.store.note_request(run.run_id, noted)
     deps.transport.publish_event(event, traceparent=None, key=(operation_id,))
     return Accepted(requested="recover", status_url=f"/v1/recoveries/{operation_id}")
+
+
+def _latest_code(run: AnyRun, deps: Dependencies) -> str:
+    """The code that the function of a run was registered with last. Raises ProblemError (409)."""
+    if not is_function(run.workload):
+        raise conflict("no-code", f"The workload {run.workload} is a part of the services: its runs have no code.")
+    return latest_registration(run.workload, deps).code
 
 
 def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> RecoveryView:
@@ -280,6 +297,11 @@ def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> Reco
         find_run(caller, run_id, deps)
     except ProblemError as error:
         raise not_found(f"recovery {operation_id}") from error
+    return recovery_view(operation_id, run_id, deps)
+
+
+def recovery_view(operation_id: str, run_id: str, deps: Dependencies) -> RecoveryView:
+    """A recovery as clients see it."""
     operation = deps.operations.get(operation_id)
     counts = RecoveryCounts() if operation is None else operation
     return RecoveryView(
@@ -287,5 +309,6 @@ def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> Reco
         run_id=run_id,
         status="pending" if operation is None else operation.status,
         dry_run=operation is not None and operation.dry_run,
+        **({} if operation is None else {name: getattr(operation, name) for name in _OF_A_RECOVERY}),
         **{name: getattr(counts, name) for name in RecoveryCounts.model_fields},
     )

@@ -23,7 +23,7 @@ from prismline_api.recent import Recent
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
 from prismline_contracts.base import now
-from prismline_coordination import Cache, RateLimit, Server
+from prismline_coordination import Cache, CoordinationServer, RateLimit
 from prismline_http.access import Access
 from prismline_http.auth import Keys
 from prismline_http.cursors import ForgedCursorError, seal, unseal
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from prismline_api.cells.watching import Watched
     from prismline_api.maps.building import Maps
     from prismline_api.maps.chunks import ChunkIndex
-    from prismline_api.maps.memory import Memory
-    from prismline_api.maps.spectra import Spectra
+    from prismline_api.maps.map_cache import MapCache
+    from prismline_api.maps.spectra import SpectrumReader
 
 #: Name of the service in logs and as the source of messages.
 SERVICE = "api"
@@ -73,6 +73,8 @@ class Dependencies:
     #: Valkey. Without it, each instance limits rates by itself and caches nothing.
     limit: RateLimit
     cache: Cache
+    #: Whether the workers have a Valkey server, which counts the slots of runs with `max_concurrency`.
+    with_slots: bool = True
     clock: Callable[[], datetime] = now
     #: Whether a connection from this address belongs to the account that runs this process.
     is_own_account: Callable[[tuple[str, int] | None], bool] = is_own_account
@@ -132,17 +134,17 @@ class Dependencies:
         return Maps(self.bucket, self.chunk_index, self._maps_memory, self.logger)
 
     @cached_property
-    def spectra(self) -> Spectra:
+    def spectra(self) -> SpectrumReader:
         """Shows single spectra."""
-        from prismline_api.maps.spectra import Spectra  # noqa: PLC0415
+        from prismline_api.maps.spectra import SpectrumReader  # noqa: PLC0415
 
-        return Spectra(self.ledger, self.bucket, self._open_bucket, self.maps, self._maps_memory)
+        return SpectrumReader(self.ledger, self.bucket, self._open_bucket, self.maps, self._maps_memory)
 
     @cached_property
-    def _maps_memory(self) -> Memory:
-        from prismline_api.maps.memory import Memory  # noqa: PLC0415
+    def _maps_memory(self) -> MapCache:
+        from prismline_api.maps.map_cache import MapCache  # noqa: PLC0415
 
-        return Memory(self.settings.maps_memory_bytes)
+        return MapCache(self.settings.maps_memory_bytes)
 
     def _open_bucket(self, name: str) -> Bucket:
         return Bucket(self.s3, name)
@@ -200,7 +202,7 @@ class Dependencies:
         dynamodb = clients.dynamodb()
         s3 = clients.s3()
         ssm, cloudwatch = clients.ssm(), boto3.client("cloudwatch", config=clients.CONFIG)
-        valkey = Server.from_environment()
+        valkey = CoordinationServer.from_environment()
         return cls(
             settings=settings,
             store=JobStore(dynamodb, settings.jobs_table),
@@ -226,4 +228,5 @@ class Dependencies:
             logger=service_logger(SERVICE),
             limit=RateLimit(valkey),
             cache=Cache(valkey),
+            with_slots=valkey.exists,
         )

@@ -10,16 +10,24 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
+from prismline_api.models import AnyJob, CaptionsJob, FunctionJob, SpectraJob, UrlsJob
 from prismline_api.ownership import Sources
 from prismline_contracts.captions import CaptionsManifest
+from prismline_contracts.item_sources import ItemSource
 from prismline_contracts.jobs import JobItem
 from prismline_contracts.manifest import Manifest, SpectraManifest
 from prismline_contracts.tasks import TaskList, UrlsManifest
+from prismline_contracts.workloads import FunctionManifest
 from prismline_http.problems import ProblemError, invalid
 
 #: Content types of uploads by format.
-CONTENT_TYPES = {"jsonl": "application/jsonl", "text": "text/plain", "csv": "text/csv", "fits": "application/fits"}
+CONTENT_TYPES = {
+    "jsonl": "application/jsonl",
+    "text": "text/plain",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "fits": "application/fits",
+}
 #: Formats of lists of URLs.
 LIST_FORMATS = ("jsonl", "text", "csv")
 #: Metadata of an upload with its format and compression.
@@ -37,7 +45,7 @@ class Path(StrEnum):
     OPEN = "open"
 
 
-def path_of(request: UrlsJob | SpectraJob | CaptionsJob, inline_tasks: int) -> Path:
+def path_of(request: AnyJob, inline_tasks: int) -> Path:
     """How the submission is carried out. `inline_tasks`: the longest list that is written in the request."""
     if isinstance(request, UrlsJob) and request.open:
         return Path.OPEN
@@ -98,15 +106,25 @@ def uploaded_list(key: str, head: Any) -> TaskList:
 
 
 def manifest_of(
-    job: JobItem, request: UrlsJob | SpectraJob | CaptionsJob, *, upload_key: str | None, task_list: TaskList | None
+    job: JobItem,
+    request: AnyJob,
+    *,
+    upload_key: str | None,
+    task_list: TaskList | None,
+    items: ItemSource | None = None,
+    code: str | None = None,
 ) -> Manifest:
     """The manifest of a job's first run. `upload_key` and `task_list`: the upload that the request names.
 
+    items and code: the source of a function's job, and the digest of the code that its run keeps.
+
     Raises ProblemError (422) if the manifest would be invalid.
     """
-    fields = common_fields(job) | {"params": request.params.model_dump(exclude_unset=True)}
+    fields = common_fields(job) | {"params": params_given(request)}
     try:
         match request:
+            case FunctionJob():
+                return FunctionManifest.model_validate(fields | {"source": items, "code": code, "pool": request.pool})
             case UrlsJob():
                 source = {"list": task_list} if task_list is not None else {"urls": request.urls}
                 return UrlsManifest.model_validate(fields | source)
@@ -120,6 +138,13 @@ def manifest_of(
         raise invalid(f"The job is invalid: {error}. Correct it and send it again.") from error
 
 
+def params_given(request: AnyJob) -> dict[str, Any]:
+    """The parameters that a request gives."""
+    if isinstance(request, FunctionJob):
+        return dict(request.params)
+    return request.params.model_dump(exclude_unset=True)
+
+
 def common_fields(job: JobItem) -> dict[str, Any]:
     """The fields of every manifest."""
     return {
@@ -128,6 +153,7 @@ def common_fields(job: JobItem) -> dict[str, Any]:
         "job_id": job.job_id,
         "tenant": job.tenant,
         "tolerated_failure_percent": float(job.tolerated_failure_percent),
+        "tolerated_failures": job.tolerated_failures,
         "max_concurrency": job.max_concurrency,
         "priority": job.priority,
         "deadline_at": job.deadline_at,

@@ -7,14 +7,34 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from prismline_contracts.base import ChunkId, Key, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.captions import GivenCaptionParams, GivenFrameWindow
 from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS
+from prismline_contracts.item_sources import GivenItemSource
 from prismline_contracts.jobs import signing_key
 from prismline_contracts.manifest import GivenFitParams
+from prismline_contracts.pools import PoolName
 from prismline_contracts.tasks import MAX_INLINE_URLS, GivenUrlParams, TaskSource
+from prismline_contracts.workloads import (
+    SERVICE_WORKLOADS,
+    CodeDigest,
+    FunctionName,
+    LocalEnvironment,
+    WorkloadLimits,
+)
 
 #: Most tasks of one batch of an open job.
 MAX_BATCH_TASKS = 1000
@@ -74,8 +94,21 @@ class JobOptions(Request):
     ] = None
     tolerated_failure_percent: Annotated[
         float,
-        Field(ge=0, le=100, description="The run completes if at most this percentage of its chunks or tasks fails."),
+        Field(
+            ge=0,
+            le=100,
+            description="The run completes if at most this percentage of its chunks or tasks fails. If it is not 0, the"
+            " run is stopped as soon as more have failed. Beside tolerated_failures, 0 is no limit.",
+        ),
     ] = 0.0
+    tolerated_failures: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="The run completes if at most so many of its chunks or tasks fail, and is stopped as soon as"
+            " more have.",
+        ),
+    ] = None
     priority: Annotated[int | None, Field(ge=1, le=9, description="1 (lowest) to 9. Absent: 5.")] = None
     deadline_at: Annotated[
         Timestamp | None, Field(description="The run is stopped at this time if it has not ended.")
@@ -156,7 +189,103 @@ class CaptionsJob(JobOptions):
     params: GivenCaptionParams = GivenCaptionParams()
 
 
-JobRequest = Annotated[UrlsJob | SpectraJob | CaptionsJob, Field(discriminator="workload")]
+class FunctionJob(JobOptions):
+    """A registered function over a list of items. `GET /v1/workloads` says what each function takes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "workload": "measure",
+                    "name": "night-12",
+                    "source": {"kind": "inline", "items": [{"path": "a.fits"}, {"path": "b.fits"}]},
+                    "params": {"threshold": 4.0},
+                }
+            ]
+        }
+    )
+
+    workload: Annotated[FunctionName, Field(description="The name of the function.")]
+    code: Annotated[
+        CodeDigest | None, Field(description="Digest of the code that the run keeps. Absent: the latest.")
+    ] = None
+    pool: Annotated[
+        PoolName | None,
+        Field(description="The pool whose workers call the function. Absent: the common workers."),
+    ] = None
+    source: Annotated[GivenItemSource, Field(description="Where the items come from.")]
+    params: Annotated[dict[str, JsonValue], Field(default_factory=dict, description="Parameters of the function.")]
+
+
+def _kind_of_job(given: Any) -> str | None:
+    """The tag of a job: the name of a workload that is a part of the services, or `function`."""
+    workload = given.get("workload") if isinstance(given, dict) else getattr(given, "workload", None)
+    if not isinstance(workload, str):
+        return None
+    return workload if workload in SERVICE_WORKLOADS else "function"
+
+
+AnyJob = UrlsJob | SpectraJob | CaptionsJob | FunctionJob
+JobRequest = Annotated[
+    Annotated[UrlsJob, Tag("urls")]
+    | Annotated[SpectraJob, Tag("spectra")]
+    | Annotated[CaptionsJob, Tag("captions")]
+    | Annotated[FunctionJob, Tag("function")],
+    Discriminator(_kind_of_job),
+]
+
+
+class RegistrationRequest(Request):
+    """A function of the author's machine: what `python -m prismline.describe` prints, and where the function is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "seeing:measure",
+                    "code": "0" * 64,
+                    "item": {"type": "object"},
+                    "parameters": {"type": "object", "properties": {"threshold": {"type": "number"}}},
+                    "limits": {
+                        "timeout": 60,
+                        "attempts": 3,
+                        "batch": 20,
+                        "memory": 2048,
+                        "processes": 64,
+                        "files": 1024,
+                    },
+                    "local": {"python": "/usr/bin/python3", "paths": ["/home/me/seeing"]},
+                }
+            ]
+        }
+    )
+
+    name: Annotated[FunctionName, Field(description="`module:function`, or the name of an entry point.")]
+    code: Annotated[CodeDigest, Field(description="Digest of the source files.")]
+    item: Annotated[dict[str, JsonValue], Field(description="JSON Schema of an item.")]
+    parameters: Annotated[dict[str, JsonValue], Field(description="JSON Schema of the parameters, an object.")]
+    limits: Annotated[WorkloadLimits, Field(description="What one item may use.")]
+    vectorized: Annotated[bool, Field(description="The function takes a list of items.")] = False
+    local: Annotated[LocalEnvironment, Field(description="The interpreter, and the folders of the modules.")]
+
+    @field_validator("name")
+    @classmethod
+    def _is_no_service(cls, name: str) -> str:
+        if name in SERVICE_WORKLOADS:
+            raise ValueError(f"{name} is a part of the services")
+        return name
+
+
+class WorkloadView(Response):
+    """What a workload takes."""
+
+    name: str
+    kind: Annotated[str, Field(description="`service`: a part of Prismline. `function`: its author registered it.")]
+    code: Annotated[str | None, Field(description="Digest of the latest code of a function.")] = None
+    item: Annotated[dict[str, Any] | None, Field(description="JSON Schema of an item of a function.")] = None
+    parameters: Annotated[dict[str, Any], Field(description="JSON Schema of the parameters.")]
+    limits: Annotated[dict[str, float] | None, Field(description="What one item of a function may use.")] = None
+    registered_at: str | None = None
 
 
 class UploadRequest(Request):
@@ -165,9 +294,10 @@ class UploadRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [{"format": "jsonl", "size_bytes": 104857600}]})
 
     format: Annotated[
-        Literal["jsonl", "text", "csv", "fits"],
+        Literal["jsonl", "text", "csv", "parquet", "fits"],
         Field(
-            description="`jsonl`, `text` or `csv` for a list of URLs; `fits` for a cube: FITS, plain or compressed by"
+            description="`jsonl`, `text` or `csv` for a list of URLs; `jsonl`, `csv` or `parquet` for the items of a"
+            " function; `fits` for a cube: FITS, plain or compressed by"
             " gzip or fpack, or Zarr in a ZIP file."
         ),
     ]
@@ -188,11 +318,18 @@ class RerunRequest(Request):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"only": "failed"}]})
 
-    only: Literal["all", "failed"] = "all"
+    only: Annotated[
+        Literal["all", "failed", "rest"],
+        Field(description="`failed`: what failed; `rest`: what is not completed, also what a stopped run skipped."),
+    ] = "all"
     run_id: Annotated[
         RunId | None,
         Field(description="The run whose tasks are run again. Absent: the latest for `failed`, the first for `all`."),
     ] = None
+    code: Annotated[
+        Literal["same", "latest"],
+        Field(description="The code of a function: that of the run whose tasks are run again, or the latest."),
+    ] = "same"
 
 
 class RerunPreview(Response):
@@ -237,6 +374,10 @@ class RecoverRequest(Request):
         list[ChunkId] | None,
         Field(min_length=1, max_length=MAX_RETRIED_CHUNKS, description="With `retry`, only these chunks."),
     ] = None
+    code: Annotated[
+        Literal["latest"] | None,
+        Field(description="With `retry`: move the run of a function to the code that was registered last."),
+    ] = None
 
     @model_validator(mode="after")
     def _chooses_once(self) -> Self:
@@ -246,6 +387,8 @@ class RecoverRequest(Request):
             raise ValueError("give chunk_ids only with retry")
         if self.cancelled_at is not None and (not self.retry or self.chunk_ids is not None):
             raise ValueError("give cancelled_at only with retry, and without chunk_ids")
+        if self.code is not None and (not self.retry or self.cancelled_at is not None):
+            raise ValueError("give code only with retry, and without cancelled_at")
         return self
 
 
@@ -260,12 +403,24 @@ class Counts(Response):
     failed: int
 
 
+class Dollars(Response):
+    """What something costs on AWS in USD, computed, between two values."""
+
+    least: float
+    most: float
+    prices: Annotated[str, Field(description="Region and date of the list prices.")]
+
+
 class Costs(Response):
     """The costs of the tasks or chunks that have ended, with all their attempts. They only grow."""
 
     worked_seconds: Annotated[float, Field(description="Total duration of the attempts.")]
     attempts: Annotated[int, Field(description="Attempts. Each is a request to the site, or a pass over a chunk.")]
     bytes: Annotated[int, Field(description="Total length of the outputs.")]
+    usd: Annotated[
+        Dollars | None,
+        Field(description="Cost of the attempts as Lambda functions, and of a month of storage. Absent: not computed."),
+    ] = None
 
 
 class RunProgress(Response):
@@ -294,6 +449,62 @@ class RepeatedErrorView(Response):
     sentence: Annotated[str, Field(description="All of this for a person.")]
 
 
+class ConditionView(Response):
+    """Something that a run does or waits for now."""
+
+    name: Annotated[
+        str,
+        Field(
+            description="`accepted`, `splitting`, `ingesting`, `open`, `queued`, `no_consumer`, `waiting`, `retried`,"
+            " `repeated_error`, `cancelling`, `continued` or `refitting`.",
+            examples=["ingesting"],
+        ),
+    ]
+    sentence: Annotated[str, Field(description="For a person.")]
+
+
+class PaceView(Response):
+    """How fast the chunks or tasks of a run end, on average since it started."""
+
+    per_second: Annotated[float, Field(description="Chunks or tasks that end in a second.")]
+    remaining_seconds: Annotated[
+        float | None, Field(description="Time that the rest takes at this rate. Absent: the total is not final.")
+    ] = None
+
+
+class RetryView(Response):
+    """How a chunk or task is tried again after an attempt that ended with an error."""
+
+    attempts: Annotated[int, Field(description="Attempts that count.")]
+    at_least: Annotated[
+        int | None, Field(description="Attempts that it gets at least. Absent: its function decides.")
+    ] = None
+    next_at: Annotated[str, Field(description="When the next attempt begins at the latest, if a worker is free.")]
+    sentence: Annotated[str, Field(description="All of this, with the error, for a person.")]
+
+
+RETRY = Field(description="Absent: it is not being retried.")
+RECORD = Field(description="With `details`: all that is stored about it, as `--json` of the command prints it.")
+
+
+class CauseView(Response):
+    """Failures of a run with the same error. Numbers and ids in the error do not count."""
+
+    count: int
+    error: Annotated[str, Field(description="The error of the latest of them.")]
+    latest_at: Annotated[str, Field(description="When it failed.")]
+    example: Annotated[str, Field(description="The chunk's id, or what the task works on.")]
+    cell: Annotated[int, Field(description="The number of its cell.")]
+
+
+class CausesView(Response):
+    """Why chunks or tasks of a run failed, the latest failure first."""
+
+    items: list[CauseView]
+    count: Annotated[int, Field(description="Failures that were looked at.")]
+    complete: Annotated[bool, Field(description="Whether all failures were looked at. If not, counts are at least.")]
+
+
 class ActionView(Response):
     """Something that may be done to a run."""
 
@@ -317,13 +528,25 @@ class RunView(Response):
     created_at: str
     #: The run consists of tasks or of chunks, which are listed under the path `tasks` or `chunks`.
     unit: Annotated[str, Field(description="`task` or `chunk`.")]
+    ended: Annotated[
+        bool, Field(description="Whether the status is final, no work continues, and no spectrum waits for a refit.")
+    ]
     counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
     costs: Annotated[Costs | None, COSTS] = None
+    n_items: Annotated[int | None, Field(description="Items in all chunks, such as spectra.")] = None
+    n_blank: Annotated[int | None, Field(description="Spectra without data.")] = None
+    n_timed_out: Annotated[int | None, Field(description="Spectra that wait to be fitted again.")] = None
+    n_refit_failed: Annotated[int | None, Field(description="Spectra that could not be fitted in time.")] = None
+    params: Annotated[
+        dict[str, Any], Field(description="All parameters in force. Empty until the run was opened.")
+    ] = {}
+    warnings: Annotated[list[str], Field(description="What a user of the results has to know, in sentences.")] = []
+    trace_id: str | None = None
     n_rejected: Annotated[int | None, Field(description="Lines of the list that are not URLs.")] = None
     rejects_url: Annotated[str | None, Field(description="A link to the rejected lines.")] = None
     started_at: str | None = None
     completed_at: str | None = None
-    error: Annotated[str | None, Field(description="Why the run failed.")] = None
+    error: Annotated[str | None, Field(description="Why the run failed or was cancelled.")] = None
     waiting_for: Annotated[
         str | None, Field(description="What the run waits for now, such as a free slot of `max_concurrency`.")
     ] = None
@@ -331,6 +554,10 @@ class RunView(Response):
         RepeatedErrorView | None,
         Field(description="Why the run makes no progress, although it has not failed: a message is being retried."),
     ] = None
+    conditions: Annotated[
+        list[ConditionView], Field(description="What the run does or waits for now, beside its status.")
+    ] = []
+    pace: Annotated[PaceView | None, Field(description="Absent: nothing has ended yet, or the run has ended.")] = None
     going_on: Annotated[
         str | None,
         Field(description="Why work continues although the run has failed or was cancelled. Absent: nothing does."),
@@ -388,6 +615,7 @@ class JobView(JobSummary):
     deleted_at: str | None = None
     n_tasks: Annotated[int | None, Field(description="Tasks that an open job has received.")] = None
     tolerated_failure_percent: float
+    tolerated_failures: int | None = None
     params: dict[str, Any]
     webhook_url: str | None = None
     webhook_secret: Annotated[
@@ -413,7 +641,8 @@ class TaskView(Response):
 
     task_id: Annotated[str, Field(description="The task's address: the run's id, a dot, the task's own id.")]
     index: Annotated[int, Field(description="Its position in the list, from 0.")]
-    url: str
+    url: Annotated[str | None, Field(description="The URL, if the workload is `urls`.")] = None
+    item: Annotated[JsonValue, Field(description="The item, if the workload is a function.")] = None
     status: Annotated[
         ShownStatus, Field(description="`pending`, `in_progress`, `completed` or `failed`.", examples=["completed"])
     ]
@@ -424,8 +653,15 @@ class TaskView(Response):
     attempts: int
     not_before: Annotated[str | None, Field(description="No attempt begins before this time.")] = None
     error: Annotated[str | None, Field(description="Why the task failed.")] = None
+    error_type: Annotated[str | None, Field(description="The class of the error, if a function raised it.")] = None
     last_error: Annotated[str | None, Field(description="Why the latest attempt did not end the task.")] = None
+    retry: Annotated[RetryView | None, RETRY] = None
+    value: Annotated[
+        JsonValue, Field(description="What the function returned. A long value is behind the link to the result.")
+    ] = None
+    code: Annotated[str | None, Field(description="Digest of the code of a function that ended the task.")] = None
     result: TaskResultView | None = None
+    record: Annotated[dict[str, JsonValue] | None, RECORD] = None
 
 
 class ChunkView(Response):
@@ -447,7 +683,10 @@ class ChunkView(Response):
     deferrals: int
     error: str | None = None
     last_error: str | None = None
+    retry: Annotated[RetryView | None, RETRY] = None
     output_key: str | None = None
+    why: Annotated[str | None, Field(description="With `stuck_after`: why the chunk makes no progress.")] = None
+    record: Annotated[dict[str, JsonValue] | None, RECORD] = None
 
 
 class Page(Response, Generic[T]):
@@ -472,14 +711,14 @@ class RunPage(Page[T], Generic[T]):
 
 
 class ResultLink(Response):
-    """A link to the body of a task's result."""
+    """A link to the body of a task's result, or to the long value of a function."""
 
     url: Annotated[str, Field(description="A presigned link. It needs no API key.")]
     expires_at: str
-    http_status: int
+    http_status: int | None = None
     content_type: str | None = None
     length: int
-    sha256: str
+    sha256: str | None = None
 
 
 class Upload(Response):
@@ -557,12 +796,56 @@ class RecoveryView(Response):
     run_id: str
     status: Annotated[ShownStatus, Field(description="`pending`, `running` or `completed`.", examples=["running"])]
     dry_run: bool
+    prefix: Annotated[str | None, Field(description="Prefix of the records in the archive.")] = None
+    retry: Annotated[bool, Field(description="Whether it tries again what failed, without the archive.")] = False
+    chunk_ids: Annotated[list[str] | None, Field(description="Absent: all that failed.")] = None
+    cancelled_at: Annotated[str | None, Field(description="The stop that it undoes.")] = None
+    started_at: str | None = None
+    finished_at: str | None = None
     n_records: int
     n_sent: int
     n_settled: int
     n_failed: int
     n_left: int
     n_recovered: int
+
+
+class RunEventView(Response):
+    """Something that happened to a run."""
+
+    at: str
+    name: Annotated[
+        str,
+        Field(
+            description="`submitted`, `opened`, `split`, `started`, `cancel_requested`, `recover_requested`,"
+            " `stopped`, `resumed`, `drained` or `ended`."
+        ),
+    ]
+    sentence: Annotated[str, Field(description="For a person.")]
+    by: Annotated[str | None, Field(description="Id of the API key of the person who asked for it.")] = None
+
+
+class WebhookDeliveryView(Response):
+    """A post of the end of a run to the target of its job."""
+
+    event_type: str
+    status: Annotated[ShownStatus, Field(description="`pending`, `delivered` or `failed`.", examples=["delivered"])]
+    attempts: int
+    last_attempt_at: str | None = None
+    delivered_at: str | None = None
+    http_status: Annotated[int | None, Field(description="Status of the target's latest answer.")] = None
+    last_error: Annotated[str | None, Field(description="Why the latest attempt failed.")] = None
+
+
+class ActivityView(Response):
+    """What happened to a run: its events, recoveries, exports and posts."""
+
+    events: Annotated[list[RunEventView], Field(description="The earliest first.")]
+    recoveries: Annotated[list[RecoveryView], Field(description="The latest of those that were asked for over HTTP.")]
+    exports: list[ExportView]
+    webhooks: list[WebhookDeliveryView]
+    source: Annotated[dict[str, Any] | None, Field(description="What the run reads, by its manifest.")] = None
+    params: Annotated[dict[str, Any] | None, Field(description="The parameters in force.")] = None
 
 
 class Health(Response):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from typing import Any
 
+from prismline_api import pricing
 from prismline_api.archive_counts import Counted
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.models import (
     ActionView,
     ChunkView,
+    ConditionView,
     Costs,
     Counts,
+    Dollars,
     JobSummary,
     JobView,
+    PaceView,
     Page,
     RepeatedErrorView,
     ResultLink,
+    RetryView,
     RunPage,
     RunProgress,
     RunSummary,
@@ -27,17 +33,45 @@ from prismline_api.models import (
     TaskResultView,
     TaskView,
 )
+from prismline_api.troubles import trouble
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
 from prismline_contracts.jobs import JobItem, JobRunItem
+from prismline_contracts.manifest import DEFAULT_WORKLOAD
+from prismline_contracts.objects import manifest_copy_key
 from prismline_contracts.tasks import TaskItem, TaskStatus
+from prismline_contracts.workloads import is_function, unit_of
 from prismline_http.auth import Caller
 from prismline_http.problems import conflict, not_found
+from prismline_ledger import Costs as SpentCosts
 from prismline_ledger import Counts as LedgerCounts
-from prismline_ledger import actions_of, going_on, shown_status, waiting_for
+from prismline_ledger import (
+    Observed,
+    QueueLook,
+    Retries,
+    actions_of,
+    conditions_of,
+    going_on,
+    has_ended,
+    pace,
+    queue_of,
+    retry_of,
+    shown_status,
+    waiting_for,
+    warnings_of,
+    works,
+)
+from prismline_runtime import PermanentError, TransientError
 
 #: Most requests to DynamoDB for one page. If few items pass a filter, the page may end early.
 MOST_READS = 20
+
+#: Most runs of a page with all their details. Each takes several requests to DynamoDB.
+MOST_DETAILED = 100
+#: How long a run is listed that the status service does not know, and the most of them in a list.
+UNANNOUNCED, MOST_UNANNOUNCED = timedelta(days=1), 100
+#: Longest copy of a manifest that is read for the name of its run, in bytes.
+MAX_SHOWN_MANIFEST_BYTES = 2**20
 
 #: A task's own id.
 TASK_ID = re.compile(r"[0-9a-f]{64}")
@@ -53,6 +87,7 @@ class UnownedRun:
     workload: str
     created_at: str
     tenant: None = None
+    cancel_requested_at: None = None
 
     @classmethod
     def of(cls, state: WorkflowStateItem) -> UnownedRun:
@@ -95,6 +130,19 @@ class TaskFilter:
     status: str | None = None
     #: The beginning of the URL.
     url: str | None = None
+    #: Whether the list shows all that is stored about each task.
+    details: bool = False
+
+
+@dataclass(frozen=True)
+class ChunkFilter:
+    """Which chunks a list shows."""
+
+    status: str | None = None
+    #: Only chunks without progress. Those in progress count after so long.
+    stuck_after: timedelta | None = None
+    #: Whether the list shows all that is stored about each chunk.
+    details: bool = False
 
 
 def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
@@ -116,10 +164,46 @@ def find_run(caller: Caller, run_id: str, deps: Dependencies) -> AnyRun:
 
 def _run_without_job(run_id: str, deps: Dependencies) -> UnownedRun | None:
     item = deps.ledger.get_run(run_id)
-    if item is not None:
-        return UnownedRun(run_id, item.job_id, item.survey, item.workload, item.created_at)
     found = deps.states.get({"run_id": run_id})
-    return None if found is None else UnownedRun.of(WorkflowStateItem.model_validate(found))
+    state = None if found is None else WorkflowStateItem.model_validate(found)
+    if item is not None:
+        # The run was opened some time after it was announced.
+        created_at = state.created_at if state is not None and state.created_at is not None else item.created_at
+        return UnownedRun(run_id, item.job_id, item.survey, item.workload, min(created_at, item.created_at))
+    if state is not None:
+        return UnownedRun.of(state)
+    if (accepted := _accepted_run(run_id, deps)) is not None:
+        return accepted
+    repeated = deps.ledger.repeated_error(run_id)
+    return None if repeated is None else UnownedRun(run_id, "", "", "", repeated.item.first_at)
+
+
+def _accepted_run(run_id: str, deps: Dependencies) -> UnownedRun | None:
+    """A run that the splitter has announced, and that the status service does not know yet, by its copied manifest."""
+    head = deps.head(manifest_copy_key(run_id))
+    if head is None:
+        return None
+    fields = manifest_copy(run_id, deps)
+
+    def text(name: str, default: str) -> str:
+        return value if isinstance(value := fields.get(name), str) else default
+
+    return UnownedRun(
+        run_id=run_id,
+        job_id=text("job_id", ""),
+        survey=text("survey", run_id),
+        workload=text("workload", DEFAULT_WORKLOAD),
+        created_at=timestamp(head["LastModified"]),
+    )
+
+
+def manifest_copy(run_id: str, deps: Dependencies) -> dict[str, Any]:
+    """The run's copy of its manifest. Empty if there is none, or if it is too long or no object."""
+    try:
+        document = json.loads(deps.bucket.read(manifest_copy_key(run_id), most=MAX_SHOWN_MANIFEST_BYTES))
+    except (ValueError, RecursionError, PermanentError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def list_jobs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies) -> Page[JobSummary]:
@@ -134,16 +218,23 @@ def list_runs(
 ) -> Page[RunSummary]:
     """A page of the caller's runs, or with the scope `all` of all runs, the newest first. At most a second old."""
     whose = None if caller.sees_all else caller.tenant
-    return deps.recent.share(
-        ("runs", whose, wanted, limit, cursor), lambda: _list_runs(whose, wanted, limit, cursor, deps)
+    return deps.recent.get_or_load(
+        ("runs", whose or caller.tenant, whose, wanted, limit, cursor),
+        lambda: (
+            _list_all_runs(caller.tenant, wanted, limit, cursor, deps)
+            if whose is None
+            else _list_runs(whose, wanted, limit, cursor, deps)
+        ),
     )
 
 
-def _list_runs(
-    tenant: str | None, wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies
-) -> Page[RunSummary]:
-    if tenant is None:
-        return _list_all_runs(wanted, limit, cursor, deps)
+def detailed(page: Page[RunSummary], caller: Caller, deps: Dependencies) -> Page[RunView]:
+    """The page with all details of each run."""
+    runs = [run_view(find_run(caller, run.run_id, deps), deps) for run in page.items]
+    return Page[RunView](items=runs, next_cursor=page.next_cursor)
+
+
+def _list_runs(tenant: str, wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies) -> Page[RunSummary]:
     subject = f"runs/{tenant}"
     after = deps.unseal(subject, cursor)
     items: list[RunSummary] = []
@@ -152,16 +243,23 @@ def _list_runs(
         items += [run for run in _summaries(runs, deps) if wanted.passes(run, run.status)]
         if after is None or len(items) >= limit:
             break
-    return Page(items=items, next_cursor=deps.seal(subject, after))
+    return Page[RunSummary](items=items, next_cursor=deps.seal(subject, after))
 
 
-def _list_all_runs(wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies) -> Page[RunSummary]:
+def _list_all_runs(
+    tenant: str, wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies
+) -> Page[RunSummary]:
+    """All runs. A run that the status service does not know yet is among them if it belongs to the tenant."""
     position = deps.unseal("all-runs", cursor)
-    found = []
-    for state in deps.all_runs.newest():
-        run = UnownedRun.of(state)
+    states = deps.all_runs.newest()
+    runs: list[tuple[AnyRun, str]] = [(UnownedRun.of(state), state.status) for state in states]
+    unknown = _unannounced(tenant, {state.run_id for state in states}, deps)
+    if unknown:
+        runs = sorted([*runs, *unknown], key=lambda each: (each[0].created_at, each[0].run_id), reverse=True)
+    found: list[AnyRun] = []
+    for run, announced in runs:
         # A pending run is shown as running once something has ended: its summary decides.
-        status = "running" if state.status == "pending" and wanted.status == "running" else state.status
+        status = "running" if announced == "pending" and wanted.status == "running" else announced
         if (position is None or [run.created_at, run.run_id] < position) and wanted.passes(run, status):
             found.append(run)
         if len(found) > limit:
@@ -169,7 +267,14 @@ def _list_all_runs(wanted: RunFilter, limit: int, cursor: str | None, deps: Depe
     shown = found[:limit]
     last = [shown[-1].created_at, shown[-1].run_id] if len(found) > limit else None
     items = [run for run in _summaries(shown, deps) if wanted.passes(run, run.status)]
-    return Page(items=items, next_cursor=deps.seal("all-runs", last))
+    return Page[RunSummary](items=items, next_cursor=deps.seal("all-runs", last))
+
+
+def _unannounced(tenant: str, known: set[str], deps: Dependencies) -> list[tuple[AnyRun, str]]:
+    """The latest runs of the tenant that the status service does not know yet."""
+    since = timestamp(deps.clock() - UNANNOUNCED)
+    runs, _ = deps.store.runs(tenant, MOST_UNANNOUNCED, None)
+    return [(run, "pending") for run in runs if run.run_id not in known and run.created_at > since]
 
 
 def _summaries(runs: Sequence[AnyRun], deps: Dependencies) -> list[RunSummary]:
@@ -194,7 +299,7 @@ def _summary(
         workload=run.workload,
         created_at=run.created_at,
         status=shown_status(state.status if state else "pending", counts),
-        unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
+        unit=item.unit if item else unit_of(run.workload),
         counts=progress.counts,
         costs=progress.costs,
         dead_letters=letters.of(run.run_id, run.created_at) if letters else None,
@@ -214,6 +319,7 @@ def job_view(job: JobItem, run: RunView, *, secret: bool = False) -> JobView:
         deleted_at=job.deleted_at,
         n_tasks=job.n_tasks if job.n_batches else None,
         tolerated_failure_percent=job.tolerated_failure_percent,
+        tolerated_failures=job.tolerated_failures,
         params=json.loads(job.params or "{}"),
         webhook_url=webhook.url if webhook else None,
         webhook_secret=webhook.secret if webhook and secret else None,
@@ -254,25 +360,47 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
         name=run.survey,
         workload=run.workload,
         status=state.status if state else "pending",
+        ended=has_ended(item, state.status if state else "pending"),
         created_at=run.created_at,
-        unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
+        unit=item.unit if item else unit_of(run.workload),
         started_at=state.started_at if state else None,
         completed_at=completed_at,
-        error=state.error_message if state else None,
+        trace_id=state.trace_id if state else None,
+        error=state.error_message if state and state.status in {"failed", "cancelled"} else None,
         repeated_error=RepeatedErrorView(**repeated.as_document()) if repeated else None,
     )
-    if item is None:
-        return shown.model_copy(update={"actions": _actions(run, None, shown.status, None)})
-    progress = _progress(item, deps)
+    progress = _progress(item, deps) if item else RunProgress()
     counts = _counts(progress)
+    observed = Observed(
+        run.run_id,
+        run.created_at,
+        state.status if state else None,
+        repeated,
+        cancel_requested_at=run.cancel_requested_at,
+        job_is_open=state is None and _job_is_open(run, deps),
+    )
+    shown = shown.model_copy(
+        update={
+            "actions": _actions(run, item, shown.status, counts),
+            "conditions": _conditions(observed, item, counts, deps),
+        }
+    )
+    if item is None:
+        return shown
     return shown.model_copy(
         update={
             "status": shown_status(shown.status, counts),
             "going_on": going_on(item, shown.status, counts),
             "cancelled_at": item.cancelled_at,
-            "actions": _actions(run, item, shown.status, counts),
             "counts": progress.counts,
             "costs": progress.costs,
+            "n_items": item.n_items,
+            "n_blank": item.n_blank,
+            "n_timed_out": item.n_timed_out,
+            "n_refit_failed": item.n_refit_failed,
+            "params": json.loads(item.params) if item.params else {},
+            "warnings": warnings_of(item, counts) if counts else [],
+            "pace": _pace(item, state, counts, deps),
             "n_rejected": item.n_rejected if item.unit == "task" else None,
             "rejects_url": deps.link(item.rejects_key) if item.rejects_key else None,
             "waiting_for": waiting_for(item, deps.clock()),
@@ -281,6 +409,48 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
             "deadline_at": item.deadline_at,
         }
     )
+
+
+def _job_is_open(run: AnyRun, deps: Dependencies) -> bool:
+    job = deps.store.job(run.tenant, run.job_id) if run.tenant is not None else None
+    return job is not None and job.state == "open"
+
+
+def _conditions(
+    observed: Observed, run: RunItem | None, counts: LedgerCounts | None, deps: Dependencies
+) -> list[ConditionView]:
+    """What the run does or waits for. Its queue and its retries are looked at only while work is expected."""
+    if works(run, observed.status, counts) and (run is None or run.drained_at is None):
+        observed = replace(
+            observed, queue=_look_at(queue_of(run, observed.status), deps), retries=_retries(run, deps) if run else None
+        )
+    return [
+        ConditionView(name=each.name, sentence=each.sentence)
+        for each in conditions_of(observed, run, counts, deps.clock())
+    ]
+
+
+def _look_at(queue: str, deps: Dependencies) -> QueueLook | None:
+    """The queue. None if SQS does not answer: the run is shown all the same."""
+    try:
+        return deps.system.queue(queue)
+    except TransientError:
+        return None
+
+
+def _retries(run: RunItem, deps: Dependencies) -> Retries | None:
+    return deps.recent.get_or_load(("retries", run.run_id), lambda: deps.ledger.retries(run))
+
+
+def _pace(
+    run: RunItem, state: WorkflowStateItem | None, counts: LedgerCounts | None, deps: Dependencies
+) -> PaceView | None:
+    """The pace of a run that has not ended. None for a run that is being retried: its counts are of an earlier time."""
+    if run.drained_at is not None or run.cancelled_at is not None or run.resumed_at is not None:
+        return None
+    started_at = (state.started_at if state else None) or run.latched_at or run.created_at
+    found = pace(counts, started_at, deps.clock())
+    return None if found is None else PaceView(**asdict(found))
 
 
 def _counts(progress: RunProgress) -> LedgerCounts | None:
@@ -301,9 +471,7 @@ def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
         spent = counts.costs
         return RunProgress(
             counts=Counts(total=counts.total, completed=counts.completed, failed=counts.failed),
-            costs=None
-            if spent is None
-            else Costs(worked_seconds=spent.worked_ms / 1000, attempts=spent.attempts, bytes=spent.n_bytes),
+            costs=None if spent is None else _costs(run.unit, spent),
         )
 
     seconds = deps.settings.counts_cache_seconds
@@ -311,6 +479,13 @@ def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
         return read()
     text = deps.cache.read_through(f"progress:{run.run_id}", lambda: read().model_dump_json(), seconds=seconds)
     return RunProgress.model_validate_json(text)
+
+
+def _costs(unit: str, spent: SpentCosts) -> Costs:
+    seconds = spent.worked_ms / 1000
+    found = pricing.dollars(unit, seconds, spent.attempts, spent.n_bytes)
+    usd = Dollars(least=found.least, most=found.most, prices=f"{pricing.PRICES_REGION}, {pricing.PRICES_OF}")
+    return Costs(worked_seconds=seconds, attempts=spent.attempts, bytes=spent.n_bytes, usd=usd)
 
 
 # ---- tasks and chunks
@@ -337,32 +512,63 @@ def list_tasks(
         if len(items) >= limit or shard >= run.shard_count:
             break
     following = None if shard >= run.shard_count else [shard, after, final]
-    return RunPage(items=[task_view(task) for task in items], next_cursor=deps.seal(subject, following), final=final)
+    return RunPage(
+        items=[_listed_task(task, run, wanted, deps) for task in items],
+        next_cursor=deps.seal(subject, following),
+        final=final,
+    )
+
+
+def _listed_task(task: TaskItem, run: RunItem, wanted: TaskFilter, deps: Dependencies) -> TaskView:
+    view = task_view(task, run, deps)
+    return view.model_copy(update={"record": _record(task, task_id=task.task_id)}) if wanted.details else view
 
 
 def list_chunks(
-    caller: Caller, run_id: str, status: str | None, limit: int, cursor: str | None, deps: Dependencies
+    caller: Caller, run_id: str, wanted: ChunkFilter, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[ChunkView]:
     """A page of a run's chunks in order of id.
 
     The loop differs from that of `list_tasks`: chunks are in one partition, tasks in one for each shard.
     """
     find_run(caller, run_id, deps)
-    subject = f"chunks/{run_id}/{status or ''}"
+    subject = f"chunks/{run_id}/{wanted.status or ''}"
     position = deps.unseal(subject, cursor)
     run = deps.ledger.get_run(run_id)
     if run is None or run.unit != "chunk":
         return RunPage(items=[], next_cursor=None, final=run is not None)
     after, final = position or (None, run.latched_at is not None)
-    items: list[ChunkItem] = []
+    items: list[ChunkView] = []
     for _ in range(MOST_READS):
-        page = deps.ledger.page_of_chunks(run_id, after=after, limit=limit - len(items), status=_stored(status))
-        items += page.chunks
+        page = deps.ledger.page_of_chunks(run_id, after=after, limit=limit - len(items), status=_stored(wanted.status))
+        items += _chunk_views(page.chunks, run, wanted, deps)
         after = page.after
         if after is None or len(items) >= limit:
             break
     following = None if after is None else [after, final]
-    return RunPage(items=[chunk_view(chunk) for chunk in items], next_cursor=deps.seal(subject, following), final=final)
+    return RunPage(items=items, next_cursor=deps.seal(subject, following), final=final)
+
+
+def _chunk_views(
+    chunks: Iterable[ChunkItem], run: RunItem, wanted: ChunkFilter, deps: Dependencies
+) -> Iterator[ChunkView]:
+    """The chunks that the list shows."""
+    for chunk in chunks:
+        why = None if wanted.stuck_after is None else trouble(chunk, now=deps.clock(), after=wanted.stuck_after)
+        if wanted.stuck_after is not None and why is None:
+            continue
+        record = None
+        if wanted.details:
+            reference = chunk.cube_reference
+            given = {"reference": reference.model_dump(exclude_none=True)} if reference is not None else {}
+            record = _record(chunk, chunk_id=chunk.chunk_id) | given
+        yield chunk_view(chunk, run, deps).model_copy(update={"why": why, "record": record})
+
+
+def _record(item: ChunkItem | TaskItem, **name: str) -> dict[str, Any]:
+    """All that the ledger has about a chunk or a task, and its name there."""
+    document = item.model_dump(exclude={"PK", "SK", "reference"}, exclude_none=True)
+    return {"run_id": item.run_id} | name | document
 
 
 def _stored(status: str | None) -> TaskStatus | None:
@@ -370,24 +576,31 @@ def _stored(status: str | None) -> TaskStatus | None:
     return None if status is None else TaskStatus(status.upper())
 
 
-def find_task(caller: Caller, address: str, deps: Dependencies) -> TaskItem:
-    """The caller's task with this address. Raises ProblemError (404)."""
+def find_task(caller: Caller, address: str, deps: Dependencies) -> tuple[TaskItem, RunItem]:
+    """The caller's task with this address, and its run. Raises ProblemError (404)."""
     run_id, _, name = address.rpartition(".")
     known = TASK_ID.fullmatch(name) and deps.store.run(caller.tenant, run_id)
     run = deps.ledger.get_run(run_id) if known else None
     task = deps.ledger.task(run, name) if run is not None else None
-    if task is None:
+    if task is None or run is None:
         raise not_found(f"task {address}")
-    return task
+    return task, run
 
 
-def task_view(task: TaskItem) -> TaskView:
+def show_task(caller: Caller, address: str, deps: Dependencies) -> TaskView:
+    """The caller's task with this address. Raises ProblemError (404)."""
+    return task_view(*find_task(caller, address, deps), deps)
+
+
+def task_view(task: TaskItem, run: RunItem, deps: Dependencies) -> TaskView:
     """A task as clients see it."""
-    result = task.result
+    function = is_function(run.workload)
+    result, value = task.result, task.value
     return TaskView(
         task_id=task.address,
         index=task.index,
-        url=task.source,
+        url=None if function else task.source,
+        item=json.loads(task.source) if function else None,
         status=task.status,
         created_at=task.created_at,
         started_at=task.started_at,
@@ -396,26 +609,44 @@ def task_view(task: TaskItem) -> TaskView:
         attempts=task.attempts,
         not_before=task.not_before,
         error=task.error,
+        error_type=task.error_type,
         last_error=task.last_error,
+        retry=retry_view(task, run, deps),
+        value=json.loads(value.text) if value is not None and value.text is not None else None,
+        code=task.code,
         result=TaskResultView(**result.model_dump(exclude={"key"})) if result else None,
     )
 
 
-def chunk_view(chunk: ChunkItem) -> ChunkView:
+def chunk_view(chunk: ChunkItem, run: RunItem, deps: Dependencies) -> ChunkView:
     """A chunk as clients see it."""
-    return ChunkView.model_validate(chunk, from_attributes=True)
+    shown = ChunkView.model_validate(chunk, from_attributes=True)
+    return shown.model_copy(update={"retry": retry_view(chunk, run, deps)})
+
+
+def retry_view(item: ChunkItem | TaskItem, run: RunItem, deps: Dependencies) -> RetryView | None:
+    """How the chunk or task is being retried. None: it is not, or the run was stopped."""
+    retry = None if run.cancelled_at is not None else retry_of(item, run)
+    if retry is None:
+        return None
+    sentence = retry.sentence(deps.clock())
+    return RetryView(attempts=retry.attempts, at_least=retry.at_least, next_at=retry.next_at, sentence=sentence)
 
 
 def result_link(caller: Caller, address: str, deps: Dependencies) -> ResultLink:
     """A link to the body of a completed task. Raises ProblemError (404, 409)."""
-    task = find_task(caller, address, deps)
-    result = task.result
+    task, _ = find_task(caller, address, deps)
+    result, expires_at = task.result, timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS))
+    if task.value is not None and task.value.key is not None:
+        return ResultLink(
+            url=deps.link(task.value.key, "application/json"), expires_at=expires_at, length=task.value.length
+        )
     if result is None:
         why = task.error or task.last_error or "it has not been fetched yet"
         raise conflict("no-result", f"The task is {task.status.lower()} and has no result: {why}. Try again later.")
     return ResultLink(
         url=deps.link(result.key, result.content_type),
-        expires_at=timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS)),
+        expires_at=expires_at,
         http_status=result.http_status,
         content_type=result.content_type,
         length=result.length,

@@ -24,7 +24,7 @@ class Recent:
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
-    def share(self, asked: Hashable, load: Callable[[], T]) -> T:
+    def get_or_load(self, asked: Hashable, load: Callable[[], T]) -> T:
         """A kept answer that is at most `SECONDS` old, else the result of `load`. Errors of `load` are not kept."""
         with self._lock:
             answer = self._answers.pop(asked, None) or _Answer()

@@ -55,12 +55,17 @@ class ApiSettings(ServiceSettings):
     )
     queue_age_namespace: str = Field(
         default="AWS/SQS",
-        description="Namespace of the metric ApproximateAgeOfOldestMessage. The embedded emulator uses another one.",
+        description="Namespace of the metric ApproximateAgeOfOldestMessage. The emulator uses another one.",
     )
     process_reports: bool = Field(
         default=False,
         description="Whether a supervisor tells which processes run, as on laptops. If not, CloudWatch's metrics show"
         " when functions were invoked.",
+    )
+    functions_local: bool = Field(
+        default=False,
+        description="Whether `POST /v1/workloads` registers functions. Only where whoever may submit work may also run"
+        " programs, as on a laptop.",
     )
     events: bool = Field(
         default=True, description="Whether GET /v1/events keeps streams open. A Lambda function cannot."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,12 +12,17 @@ from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 from prismline_contracts.base import Contract, timestamp
 from prismline_contracts.jobs import (
     BATCH_SK_PREFIX,
+    EXPORT_SK_PREFIX,
+    MAX_RUN_REQUESTS,
+    WEBHOOK_SK_PREFIX,
     BatchItem,
     ExportItem,
     IdempotencyItem,
     JobItem,
     JobRunItem,
+    RunRequest,
     UploadItem,
+    WebhookItem,
     export_key,
     idempotency_key,
     job_key,
@@ -25,12 +31,15 @@ from prismline_contracts.jobs import (
     tenant_runs_key,
     upload_item_key,
 )
-from prismline_runtime import Change, RefusedError, Table, unchanged
+from prismline_runtime import Change, ConditionFailedError, Table, unchanged
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 M = TypeVar("M", bound=Contract)
+
+#: How often it is tried to record a request about a run while others do.
+NOTE_TRIES = 5
 
 
 class JobStore:
@@ -102,9 +111,33 @@ class JobStore:
         read = unchanged({name: getattr(job, name) for name in ("state", *same)})
         try:
             item = self._table.update(_key_of(job), Change(sets, condition=read))
-        except RefusedError:
+        except ConditionFailedError:
             return None
         return JobItem.model_validate(item)
+
+    def note_request(self, run_id: str, request: RunRequest) -> None:
+        """Record what a person asked of a run. Nothing if the run has no job or is deleted."""
+        for _ in range(NOTE_TRIES):
+            run = self.run(None, run_id)
+            if run is None:
+                return
+            known = [each.model_dump(exclude_none=True) for each in run.requests]
+            same: ConditionBase = Attr("requests").eq(known)
+            if not known:
+                same = Attr("PK").exists() & (Attr("requests").not_exists() | same)
+            sets = {"requests": [*known[1 - MAX_RUN_REQUESTS :], request.model_dump(exclude_none=True)]}
+            with suppress(ConditionFailedError):  # another request was recorded
+                self._table.update(_key_of(run), Change(sets, condition=same))
+                return
+
+    def of_run(self, run_id: str) -> tuple[list[ExportItem], list[WebhookItem]]:
+        """The exports of a run, and the deliveries of its webhook."""
+        pk = Key("PK").eq(job_run_key(run_id)["PK"])
+        exports = self._table.query(pk & Key("SK").begins_with(EXPORT_SK_PREFIX))
+        webhooks = self._table.query(pk & Key("SK").begins_with(WEBHOOK_SK_PREFIX))
+        return [ExportItem.model_validate(each) for each in exports], [
+            WebhookItem.model_validate(each) for each in webhooks
+        ]
 
     # ---- uploads and exports
 
@@ -134,7 +167,7 @@ class JobStore:
         creations = [self._table.creation(encoded(item), key="PK") for item in items]
         try:
             self._table.transact(*creations, *more)
-        except RefusedError:
+        except ConditionFailedError:
             return False
         return True
 
@@ -142,7 +175,7 @@ class JobStore:
         return self._table.changing(_key_of(job), change)
 
 
-def _key_of(item: JobItem) -> dict[str, str]:
+def _key_of(item: JobItem | JobRunItem) -> dict[str, str]:
     return {"PK": item.PK, "SK": item.SK}
 
 

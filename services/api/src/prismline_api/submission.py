@@ -6,6 +6,7 @@ completes one that was cut off at any step, and twenty repeats at once make one 
 
 from __future__ import annotations
 
+import json
 import secrets
 from base64 import b64encode
 from collections.abc import Sequence
@@ -24,17 +25,20 @@ from prismline_api.manifests import (
     key_reused,
     manifest_of,
     named_keys,
+    params_given,
     path_of,
     request_hash,
     uploaded_list,
 )
-from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
+from prismline_api.models import AnyJob, CaptionsJob, FunctionJob, SpectraJob, UrlsJob
 from prismline_api.uploads import find_upload, keep_upload
+from prismline_api.workloads import check_function, item_source
 from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.captions import CaptionsManifest
 from prismline_contracts.commands import JobIngest, Queue, TasksProcess
 from prismline_contracts.envelope import Envelope, traceparent_of
 from prismline_contracts.events import RunSubmitted
+from prismline_contracts.item_sources import UploadedItems
 from prismline_contracts.items import RunItem
 from prismline_contracts.jobs import (
     IdempotencyItem,
@@ -50,10 +54,12 @@ from prismline_contracts.jobs import (
     upload_key,
 )
 from prismline_contracts.manifest import Manifest, SpectraManifest
+from prismline_contracts.pools import in_pool
 from prismline_contracts.tasks import TaskList, UrlParams, UrlsManifest
+from prismline_contracts.workloads import FunctionManifest
 from prismline_http.auth import Caller
 from prismline_http.problems import conflict, invalid
-from prismline_ledger import NewRun
+from prismline_ledger import NewRun, Tolerance
 from prismline_runtime import Bucket, Transport, batches, describe_invalid, fault_point
 
 #: Tasks in one message if a request enqueues them. Short messages spread a small run over workers.
@@ -64,7 +70,7 @@ LONGEST_REQUEST_SECONDS = 120
 KEY_SECONDS = 90 * 86_400
 #: Random bytes of a webhook's secret.
 WEBHOOK_SECRET_BYTES = 32
-#: The manifest of each workload.
+#: The manifest of each workload that is a part of the services.
 MANIFESTS: dict[str, type[Manifest]] = {
     "urls": UrlsManifest,
     "spectra": SpectraManifest,
@@ -85,7 +91,7 @@ class Submitted:
 
 
 def submit(
-    request: UrlsJob | SpectraJob | CaptionsJob,
+    request: AnyJob,
     caller: Caller,
     key: str | None,
     traceparent: str | None,
@@ -118,7 +124,7 @@ def submit(
 
 
 def _prepared(
-    request: UrlsJob | SpectraJob | CaptionsJob,
+    request: AnyJob,
     caller: Caller,
     key: str | None,
     traceparent: str | None,
@@ -127,9 +133,15 @@ def _prepared(
     """The items and the manifest of a new job. Raises ProblemError if the job cannot be started."""
     task_list = _check_sources(request, caller.tenant, deps)
     moment = deps.clock()
+    if request.max_concurrency is not None and not deps.with_slots:
+        raise invalid(
+            "This deployment cannot keep max_concurrency: it has no Valkey server, which counts the slots of a run."
+            " Leave max_concurrency out."
+        )
     if request.deadline_at is not None and datetime.fromisoformat(request.deadline_at) <= moment:
         raise invalid("deadline_at has passed. Give a later time, or none.")
-    run_id = derived_id("run", caller.tenant, key) if key else str(uuid4())
+    pool = request.pool if isinstance(request, FunctionJob) else None
+    run_id = in_pool(derived_id("run", caller.tenant, key) if key else str(uuid4()), pool)
     job_id = derived_id("job", caller.tenant, key) if key else str(uuid4())
     created_at = timestamp(moment)
     path = path_of(request, deps.settings.inline_tasks)
@@ -148,9 +160,10 @@ def _prepared(
         bucket=deps.bucket.name,
         manifest_key=job_manifest_key(job_id, run_id),
         run_ids=[run_id],
-        params=request.params.model_dump_json(exclude_unset=True),
+        params=json.dumps(params_given(request)),
         upload_id=_managed_upload(request, caller.tenant, deps),
         tolerated_failure_percent=request.tolerated_failure_percent,
+        tolerated_failures=request.tolerated_failures,
         max_concurrency=request.max_concurrency,
         priority=request.priority,
         deadline_at=request.deadline_at,
@@ -160,17 +173,26 @@ def _prepared(
     run = job_run_item(job, run_id, created_at)
     if path is Path.OPEN:
         return None, job, run
-    uploaded = _uploaded(request, caller.tenant)
-    return manifest_of(job, request, upload_key=uploaded, task_list=task_list), job, run
+    return _manifest_of(job, request, task_list, deps), job, run
 
 
-def _check_sources(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, deps: Dependencies) -> TaskList | None:
+def _manifest_of(job: JobItem, request: AnyJob, task_list: TaskList | None, deps: Dependencies) -> Manifest:
+    """The manifest of the job's first run. Raises ProblemError (422)."""
+    uploaded = _uploaded(request, job.tenant)
+    if not isinstance(request, FunctionJob):
+        return manifest_of(job, request, upload_key=uploaded, task_list=task_list)
+    code = check_function(request, job.tenant, deps).code
+    items = item_source(request, job.tenant, deps)
+    return manifest_of(job, request, upload_key=None, task_list=None, items=items, code=code)
+
+
+def _check_sources(request: AnyJob, tenant: str, deps: Dependencies) -> TaskList | None:
     """Check that the objects of the request exist and may be used. Return the uploaded list, if it names one."""
     if request.webhook is not None:
         check_url(request.webhook.url, "webhook.url")
     if isinstance(request, UrlsJob):
         check_urls(request.urls or ())
-    else:
+    elif isinstance(request, SpectraJob | CaptionsJob):
         check_keys(named_keys(request), deps.sources(tenant))
     upload_id = _upload_id(request)
     if upload_id is not None:
@@ -187,7 +209,7 @@ def _webhook_secret() -> str:
 
 def _repeated(
     known: IdempotencyItem,
-    request: UrlsJob | SpectraJob | CaptionsJob,
+    request: AnyJob,
     path: Path,
     caller: Caller,
     deps: Dependencies,
@@ -202,27 +224,26 @@ def _repeated(
     return Submitted(job, run, path, replayed=True)
 
 
-def _manifest_again(
-    request: UrlsJob | SpectraJob | CaptionsJob, job: JobItem, run: JobRunItem, deps: Dependencies
-) -> Manifest:
+def _manifest_again(request: AnyJob, job: JobItem, run: JobRunItem, deps: Dependencies) -> Manifest:
     """The manifest that the first request wrote, or would have written."""
     if deps.head(job_manifest_key(job.job_id, run.run_id)) is not None:
         return stored_manifest(job, run.run_id, deps.bucket)
-    task_list = _check_sources(request, job.tenant, deps)
-    return manifest_of(job, request, upload_key=_uploaded(request, job.tenant), task_list=task_list)
+    return _manifest_of(job, request, _check_sources(request, job.tenant, deps), deps)
 
 
-def _uploaded(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str) -> str | None:
+def _uploaded(request: AnyJob, tenant: str) -> str | None:
     """The key of the upload that a request names."""
     upload_id = _upload_id(request)
     return upload_key(tenant, upload_id) if upload_id is not None else None
 
 
-def _upload_id(request: UrlsJob | SpectraJob | CaptionsJob) -> str | None:
+def _upload_id(request: AnyJob) -> str | None:
+    if isinstance(request, FunctionJob):
+        return request.source.upload if isinstance(request.source, UploadedItems) else None
     return None if isinstance(request, CaptionsJob) else request.upload
 
 
-def _managed_upload(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, deps: Dependencies) -> str | None:
+def _managed_upload(request: AnyJob, tenant: str, deps: Dependencies) -> str | None:
     """The id of the upload that the job takes. None for an upload of an earlier release, which has no item."""
     upload_id = _upload_id(request)
     return upload_id if upload_id is not None and deps.store.upload(tenant, upload_id) is not None else None
@@ -286,7 +307,7 @@ def stored_manifest(job: JobItem, run_id: str, bucket: Bucket) -> Manifest:
     """The manifest of a run. Raises ProblemError (409) if this release refuses what an older one accepted."""
     body = bucket.read(job_manifest_key(job.job_id, run_id))
     try:
-        return MANIFESTS[job.workload].model_validate_json(body)
+        return MANIFESTS.get(job.workload, FunctionManifest).model_validate_json(body)
     except ValidationError as error:
         raise conflict(
             "manifest-invalid",
@@ -314,6 +335,7 @@ def open_task_run(
             priority=job.priority,
             max_concurrency=job.max_concurrency,
             deadline_at=job.deadline_at,
+            tolerance=Tolerance(float(job.tolerated_failure_percent), job.tolerated_failures),
         )
     )
 
@@ -360,6 +382,7 @@ def announce(job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
         survey=job.survey,
         workload=job.workload,
         tolerated_failure_percent=float(job.tolerated_failure_percent),
+        tolerated_failures=job.tolerated_failures,
     )
     deps.transport.publish_event(submitted, traceparent=job.traceparent)
 

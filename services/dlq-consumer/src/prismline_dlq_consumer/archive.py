@@ -77,8 +77,8 @@ def dead_letter_record(
 
 def _moved(record: Mapping[str, Any], letter: DeadLetterMessage) -> str:
     """Why a message without an error of its own is a dead letter."""
-    said = text_attributes(record)
-    if undelivered := ": ".join(said[name] for name in EVENTBRIDGE_REASONS if said.get(name)):
+    attributes = text_attributes(record)
+    if undelivered := ": ".join(attributes[name] for name in EVENTBRIDGE_REASONS if attributes.get(name)):
         return undelivered
     if letter.waits_for is not None:
         return f"It waits for the resource {letter.waits_for}."

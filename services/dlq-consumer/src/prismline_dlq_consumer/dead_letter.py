@@ -145,7 +145,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
         source_queue=source_queue,
         body=body,
         content=content,
-        first_sent=_moment(carried.get("first_sent")) or _said_at(document, envelope) or sent,
+        first_sent=_moment(carried.get("first_sent")) or _published_at(document, envelope) or sent,
         sent=sent,
         receive_count=_own_receipts(record, source_queue),
         error=carried.get("error"),
@@ -205,7 +205,7 @@ def _parse(
         return envelope, None, f"It is not a valid {envelope.type}: {describe_invalid(error)}.", None
 
 
-def _said_at(document: Mapping[str, Any] | None, envelope: Envelope | None) -> datetime | None:
+def _published_at(document: Mapping[str, Any] | None, envelope: Envelope | None) -> datetime | None:
     """The time in the message: `time` of an envelope or an AWS event, `Timestamp` of an SNS message."""
     if envelope is not None:
         return _moment(envelope.time)

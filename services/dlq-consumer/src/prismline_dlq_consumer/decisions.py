@@ -1,6 +1,6 @@
 """Decides what happens to a dead letter, from the state of its chunk, run and resource. Pure functions.
 
-docs/protocol.md, "When a message is given up", has the rules. The receive count plays no role.
+docs/explanation/delivery.md has the rules. The receive count plays no role.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prismline_ledger import Patience, exhausted, leased, seconds_since
 
 #: Events after which the status service checks whether a run has ended. They are sent back only once, because the
 #: sweeper repeats them until the end is recorded. In an outage of a day they would otherwise pile up and circulate.
-SAID_AGAIN = (RunDrained, RunRecovered, RunTasksRecovered, RunSplitCompleted, RunCheckRequested)
+REPUBLISHED_EVENTS = (RunDrained, RunRecovered, RunTasksRecovered, RunSplitCompleted, RunCheckRequested)
 #: Longest delay, in seconds, before a message is tried again: the longest delivery delay of SQS.
 LONGEST_DELAY_SECONDS = 900
 
@@ -105,15 +105,15 @@ def judge(letter: DeadLetterMessage, facts: Facts, now: datetime, patience: Lett
         return Decision(Action.ARCHIVE, letter.invalid)
     if letter.command is not None and facts.run is not None and facts.run.cancelled_at is not None:
         return Decision(Action.SETTLE, "Its run has failed." if _failed(facts.run) else "Its run was cancelled.")
-    if settled := _unknown_or_done(letter, facts):
-        return settled
+    if decided := _unknown_or_done(letter, facts):
+        return decided
     if isinstance(letter.data, ChunkProcess) and facts.chunk is not None:
         return _judge_chunk(letter, facts.chunk, facts.resource, now, patience)
     if isinstance(letter.data, TasksProcess):
         return _judge_tasks(letter, facts, now, patience)
     if letter.error is not None and letter.unknown is None and not isinstance(letter.data, DeadlettersRecover):
         return Decision(Action.FAIL, letter.error)
-    repeated = isinstance(letter.data, SAID_AGAIN) or letter.source_queue == Queue.SWEEPS
+    repeated = isinstance(letter.data, REPUBLISHED_EVENTS) or letter.source_queue == Queue.SWEEPS
     if repeated and letter.unknown is None and letter.attempt > 1:
         return Decision(Action.SETTLE, "The sweeper repeats it until the end of the run is recorded.")
     if (now - letter.first_sent).total_seconds() >= patience.message_seconds:
@@ -132,8 +132,8 @@ def judge_record(letter: DeadLetterMessage, facts: Facts) -> Decision:
         return Decision(Action.ARCHIVE, letter.invalid)
     if letter.command is not None and facts.run is not None and cancelled(facts.run):
         return Decision(Action.LEAVE, "Its run was cancelled.")
-    if settled := _unknown_or_done(letter, facts, recovering=True):
-        return settled
+    if decided := _unknown_or_done(letter, facts, recovering=True):
+        return decided
     return Decision(Action.RESEND, f"It is sent back to {letter.source_queue}.")
 
 
@@ -165,7 +165,7 @@ def next_step(chunk: ChunkItem | None, run: RunItem | None, operation_id: str, *
     return Step.WAIT if sent else Step.SEND
 
 
-class Wish(StrEnum):
+class ResumeDecision(StrEnum):
     """What a recovery does when a person asks it to continue a cancelled run."""
 
     #: Resume the run.
@@ -178,15 +178,19 @@ class Wish(StrEnum):
     LEAVE = "leave"
 
 
-def judge_wish(run: RunItem | None, cancelled_at: str) -> Wish:
+def judge_resume(run: RunItem | None, cancelled_at: str) -> ResumeDecision:
     """Decide whether a cancelled run continues. cancelled_at: the cancellation that the person saw."""
     if run is None:
-        return Wish.LEAVE
+        return ResumeDecision.LEAVE
     if run.cancelled_at == cancelled_at:
         if run.ended_status is None:
-            return Wish.WAIT
-        return Wish.RESUME if run.ended_status == "cancelled" else Wish.LEAVE
-    return Wish.DONE if run.uncancelled_at is not None and run.uncancelled_at > cancelled_at else Wish.LEAVE
+            return ResumeDecision.WAIT
+        return ResumeDecision.RESUME if run.ended_status == "cancelled" else ResumeDecision.LEAVE
+    return (
+        ResumeDecision.DONE
+        if run.uncancelled_at is not None and run.uncancelled_at > cancelled_at
+        else ResumeDecision.LEAVE
+    )
 
 
 def cancelled(run: RunItem) -> bool:

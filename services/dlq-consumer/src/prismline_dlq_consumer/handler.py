@@ -7,9 +7,9 @@ from typing import Any
 
 from prismline_contracts.commands import dead_letter_queue_name
 from prismline_contracts.deadletters import DeadlettersRecover, DeadlettersRecoverRequested
+from prismline_dlq_consumer.dead_letter_handling import on_dead_letters
 from prismline_dlq_consumer.dependencies import Dependencies
-from prismline_dlq_consumer.healing import on_dead_letters
-from prismline_dlq_consumer.recovery import on_recover
+from prismline_dlq_consumer.recovery.requests import on_recover
 from prismline_dlq_consumer.sweeper import on_sweep
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler

@@ -1,7 +1,6 @@
 """Decides what a sweep does with a run and its chunks, from their items. Pure: no client.
 
-docs/protocol.md has the rules: "A chunk" for leases and giving up, "Lost messages" for resends, "Who repeats the
-announcement of an ending" for repeated events.
+docs/explanation/delivery.md has the rules.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from prismline_contracts.commands import (
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_contracts.manifest import RefitParams
 from prismline_contracts.tasks import ShardItem
-from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_since
+from prismline_ledger import COUNTERS, TOO_MANY_FAILURES, Counts, Patience, early_stop, exhausted, leased, seconds_since
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class SweepLimits:
     workload_lease_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-class Held(Enum):
+class MessageLocation(Enum):
     """Where the messages of a queue are now. The chunk's own message may be one of them."""
 
     NOWHERE = auto()
@@ -81,11 +80,11 @@ class GiveUp:
 
 
 @dataclass(frozen=True)
-class SayEnd:
+class AnnounceEnd:
     """Publish the chunk's end: the sweep or the worker that ended it may have died before it did so."""
 
 
-class RunNews(Enum):
+class RunAnnouncement(Enum):
     """The event that a sweep publishes about a run whose end is not recorded."""
 
     DRAINED = auto()
@@ -98,28 +97,28 @@ def sweep_chunk(
     now: datetime,
     patience: Patience,
     limits: SweepLimits,
-    held: Callable[[Queue], Held],
-) -> Resend | ResendRefit | GiveUp | SayEnd | None:
+    locate: Callable[[Queue], MessageLocation],
+) -> Resend | ResendRefit | GiveUp | AnnounceEnd | None:
     """Decide what a sweep does with a chunk. None: nothing.
 
-    held: returns where the messages of a queue are. It is called only if needed.
+    locate: returns where the messages of a queue are. It is called only if needed.
     """
-    if chunk.unsaid:
-        return SayEnd()
+    if chunk.announcement_pending:
+        return AnnounceEnd()
     if run.cancelled_at is not None:
         return None
     match chunk.state:
         case ChunkStatus.IN_PROGRESS:
             return _sweep_attempt(chunk, run, now, patience, limits)
         case ChunkStatus.PENDING if run.latched_at is not None:  # before the latch, its message may not be sent yet
-            heard = (run.latched_at, chunk.sent_at, chunk.started_at, chunk.attempt_ended_at, chunk.deferred_at)
-            if (skipped := _skipped(run, max(moment for moment in heard if moment), now, limits)) is not None:
+            signs = (run.latched_at, chunk.sent_at, chunk.started_at, chunk.attempt_ended_at, chunk.deferred_at)
+            if (skipped := _skipped(run, max(moment for moment in signs if moment), now, limits)) is not None:
                 return Resend(SKIPPED) if skipped else None
-            silent = min(seconds_since(moment, now) for moment in heard if moment)
+            silent = min(seconds_since(moment, now) for moment in signs if moment)
             backlog = limits.backlog_seconds * 2.0 ** min(chunk.resends, 60)
-            return Resend(_lost(silent)) if _is_lost(silent, backlog, limits, partial(held, Queue.CHUNKS)) else None
+            return Resend(_lost(silent)) if _is_lost(silent, backlog, limits, partial(locate, Queue.CHUNKS)) else None
         case ChunkStatus.COMPLETED if chunk.n_timed_out > 0:
-            return _sweep_refit(chunk, now, limits, partial(held, Queue.REFITS))
+            return _sweep_refit(chunk, now, limits, partial(locate, Queue.REFITS))
     return None
 
 
@@ -127,13 +126,13 @@ def sweep_chunk(
 SKIPPED = "Its message may have been skipped while the run was stopped."
 
 
-def _skipped(run: RunItem, heard: str | None, now: datetime, limits: SweepLimits) -> bool | None:
+def _skipped(run: RunItem, last_sign: str | None, now: datetime, limits: SweepLimits) -> bool | None:
     """Whether the work is due to be sent again because the run was resumed since there was a sign of it.
 
     Workers acknowledge the messages of a stopped run without work. So what other messages the queue holds says nothing.
     A message that was hidden then may still come, so there is the same wait as with empty queues. None: no such resume.
     """
-    if run.resumed_at is None or (heard is not None and heard >= run.resumed_at):
+    if run.resumed_at is None or (last_sign is not None and last_sign >= run.resumed_at):
         return None
     return seconds_since(run.resumed_at, now) > limits.idle_seconds
 
@@ -149,24 +148,26 @@ def _sweep_attempt(
     return GiveUp(error) if error else Resend(f"Its worker did not end it within {_duration(lease)}.")
 
 
-def _sweep_refit(chunk: ChunkItem, now: datetime, limits: SweepLimits, held: Callable[[], Held]) -> ResendRefit | None:
+def _sweep_refit(
+    chunk: ChunkItem, now: datetime, limits: SweepLimits, locate: Callable[[], MessageLocation]
+) -> ResendRefit | None:
     """Decide about timed-out rows. In a backlog the wait is the time from completion to the last resend: it doubles."""
     completed = chunk.completed_at or chunk.created_at
     sent = chunk.refit_sent_at or completed
     silent = min(seconds_since(moment, now) for moment in (completed, sent))
     backlog = max(limits.backlog_seconds, seconds_since(completed, datetime.fromisoformat(sent)))
-    return ResendRefit(_lost(silent)) if _is_lost(silent, backlog, limits, held) else None
+    return ResendRefit(_lost(silent)) if _is_lost(silent, backlog, limits, locate) else None
 
 
-def _is_lost(silent: float, backlog: float, limits: SweepLimits, held: Callable[[], Held]) -> bool:
+def _is_lost(silent: float, backlog: float, limits: SweepLimits, locate: Callable[[], MessageLocation]) -> bool:
     if silent <= limits.idle_seconds:
         return False
     limit = {
-        Held.NOWHERE: limits.idle_seconds,
-        Held.DEAD_LETTERS: limits.deferred_seconds,
-        Held.QUEUE: min(backlog, limits.longest_seconds),
+        MessageLocation.NOWHERE: limits.idle_seconds,
+        MessageLocation.DEAD_LETTERS: limits.deferred_seconds,
+        MessageLocation.QUEUE: min(backlog, limits.longest_seconds),
     }
-    return silent > limit[held()]
+    return silent > limit[locate()]
 
 
 def _lost(silent: float) -> str:
@@ -216,7 +217,9 @@ class Progress:
     resend: str | None = None
 
 
-def sweep_tasks(run: RunItem, ended: int, now: datetime, limits: SweepLimits, *, tasks: Callable[[], Held]) -> Progress:
+def sweep_tasks(
+    run: RunItem, ended: int, now: datetime, limits: SweepLimits, *, tasks: Callable[[], MessageLocation]
+) -> Progress:
     """Decide about the tasks of a run.
 
     Their messages count as lost if no task has ended for a time that depends on where the messages of the queue are.
@@ -254,17 +257,26 @@ def sweep_deadline(run: RunItem, now: datetime) -> StatusUpdate | None:
     return StatusUpdate(job_id=run.run_id, status="FAILED", completed_at=timestamp(now), error=error)
 
 
-def news_of(run: RunItem, now: datetime, limits: SweepLimits) -> RunNews | None:
+def sweep_failures(run: RunItem, counts: Counts, now: datetime) -> StatusUpdate | None:
+    """The update that fails a run of which more chunks or tasks have failed than it tolerates. None if it goes on."""
+    cause = early_stop(run, counts)
+    if cause is None:
+        return None
+    error = StepFunctionsError(Error=TOO_MANY_FAILURES, Cause=cause)
+    return StatusUpdate(job_id=run.run_id, status="FAILED", completed_at=timestamp(now), error=error)
+
+
+def due_announcement(run: RunItem, now: datetime, limits: SweepLimits) -> RunAnnouncement | None:
     """The event that a sweep publishes about `run`. None if its end is recorded, or if it was checked lately."""
     if run.ended_at is not None:
         return None
     if run.drained_at is not None:
-        return RunNews.DRAINED
+        return RunAnnouncement.DRAINED
     silent = seconds_since(run.checked_at or run.created_at, now)
-    return RunNews.CHECK if run.cancelled_at is not None or silent > limits.check_seconds else None
+    return RunAnnouncement.CHECK if run.cancelled_at is not None or silent > limits.check_seconds else None
 
 
-class Census:
+class ChunkTotals:
     """The sums over a run's chunk items."""
 
     def __init__(self) -> None:
@@ -293,7 +305,7 @@ class Census:
         """How many chunks of a shard are COMPLETED, and how many FAILED."""
         return self._states[shard, ChunkStatus.COMPLETED], self._states[shard, ChunkStatus.FAILED]
 
-    def confirms(self, earlier: Census) -> bool:
+    def confirms(self, earlier: ChunkTotals) -> bool:
         """Whether no counted attribute has changed between the two listings, so that both sums are exact.
 
         A single listing is not a snapshot. For example, one chunk may be reopened after the listing has passed it while
@@ -302,7 +314,7 @@ class Census:
         return self._digest.digest() == earlier._digest.digest()
 
 
-def drift(run: RunItem, counted: Census) -> dict[str, int]:
+def drift(run: RunItem, counted: ChunkTotals) -> dict[str, int]:
     """The counters of `run` that differ from the count, with their right values.
 
     A run with several shards has the numbers of ended chunks in its item only once it has drained.
@@ -313,7 +325,7 @@ def drift(run: RunItem, counted: Census) -> dict[str, int]:
     return {name: value for name, value in right.items() if getattr(run, name) != value}
 
 
-def shard_drift(shards: Sequence[ShardItem], counted: Census) -> list[tuple[ShardItem, int, int]]:
+def shard_drift(shards: Sequence[ShardItem], counted: ChunkTotals) -> list[tuple[ShardItem, int, int]]:
     """The shards whose counters differ from the count, with the right numbers of completed and of failed chunks."""
     return [
         (shard, *counted.shard(shard.shard))
@@ -322,12 +334,12 @@ def shard_drift(shards: Sequence[ShardItem], counted: Census) -> list[tuple[Shar
     ]
 
 
-def total_is_wrong(run: RunItem, counted: Census) -> bool:
+def total_is_wrong(run: RunItem, counted: ChunkTotals) -> bool:
     """Whether the run's total differs from the number of its chunk items."""
     return run.chunks_total is not None and run.chunks_total != counted.n_chunks
 
 
-def settled(before: RunItem, after: RunItem) -> bool:
+def counters_unchanged(before: RunItem, after: RunItem) -> bool:
     """Whether the counters of a run are equal before and after a listing, so that they can be compared with it."""
     return all(getattr(before, name) == getattr(after, name) for name in (*COUNTERS, "chunks_total"))
 

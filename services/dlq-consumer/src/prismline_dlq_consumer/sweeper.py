@@ -36,29 +36,30 @@ from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, ShardItem
 from prismline_dlq_consumer.sweep_decisions import (
     DEADLINE_EXCEEDED,
-    Census,
+    AnnounceEnd,
+    ChunkTotals,
     GiveUp,
-    Held,
+    MessageLocation,
     Resend,
     ResendRefit,
-    RunNews,
-    SayEnd,
+    RunAnnouncement,
     SweepLimits,
+    counters_unchanged,
     drift,
+    due_announcement,
     ingest_command,
-    news_of,
     refit_command,
-    settled,
     shard_drift,
     split_command,
     sweep_chunk,
     sweep_deadline,
+    sweep_failures,
     sweep_split,
     sweep_submission,
     sweep_tasks,
     total_is_wrong,
 )
-from prismline_ledger import COUNTERS, Ledger, Patience
+from prismline_ledger import COUNTERS, TOO_MANY_FAILURES, Ledger, Patience, Tolerance
 from prismline_runtime import (
     NO_QUEUE_CODES,
     Delivery,
@@ -108,7 +109,7 @@ class SweeperDependencies:
     limits: SweepLimits
     logger: Logger
 
-    def held(self, queue: str) -> Held:
+    def locate(self, queue: str) -> MessageLocation:
         """Where the messages of `queue` (its short name) are: in it, only in its dead-letter queue, or nowhere.
 
         The queue of a single run shares the dead-letter queue of the queue `tasks`. It may be gone: then it holds
@@ -118,9 +119,9 @@ class SweeperDependencies:
         name = queue_name(environment, queue)
         own = name.startswith(run_queue_prefix(environment))
         if self._messages(name, may_be_gone=own):
-            return Held.QUEUE
+            return MessageLocation.QUEUE
         dead_letters = dead_letter_queue_name(queue_name(environment, Queue.TASKS) if own else name)
-        return Held.DEAD_LETTERS if self._messages(dead_letters) else Held.NOWHERE
+        return MessageLocation.DEAD_LETTERS if self._messages(dead_letters) else MessageLocation.NOWHERE
 
     def _messages(self, queue: str, *, may_be_gone: bool = False) -> int:
         with aws_errors(f"count the messages of {queue}"):
@@ -135,7 +136,7 @@ class SweeperDependencies:
 
 
 @dataclass
-class Tally:
+class SweepCounts:
     """The counts of a sweep. Each field is a metric with the same name in CamelCase."""
 
     runs_swept: int = 0
@@ -145,14 +146,16 @@ class Tally:
     chunks_resent: int = 0
     chunks_given_up: int = 0
     #: Ends of chunks that an earlier sweep, or a worker, may not have published.
-    ends_said: int = 0
+    chunk_ends_announced: int = 0
     refits_resent: int = 0
     splits_resent: int = 0
     #: Drained runs whose end is not recorded.
-    drains_said: int = 0
+    drains_announced: int = 0
     checks_requested: int = 0
     #: Runs that were stopped at their deadline.
     deadlines_passed: int = 0
+    #: Runs that were stopped because more chunks or tasks had failed than they tolerate.
+    stopped_early: int = 0
     #: Tasks whose messages were sent again.
     tasks_resent: int = 0
     #: Queues of single runs that were deleted.
@@ -163,7 +166,7 @@ class Tally:
     @property
     def repairs(self) -> int:
         """The number of repairs of chunks."""
-        return self.chunks_resent + self.chunks_given_up + self.ends_said + self.refits_resent
+        return self.chunks_resent + self.chunks_given_up + self.chunk_ends_announced + self.refits_resent
 
 
 def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependencies) -> None:
@@ -171,38 +174,38 @@ def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependenci
     sweep(deps, now=now(), deadline=delivery.deadline(DEADLINE_MARGIN_SECONDS))
 
 
-def sweep(deps: SweeperDependencies, *, now: datetime, deadline: float = float("inf")) -> Tally:
+def sweep(deps: SweeperDependencies, *, now: datetime, deadline: float = float("inf")) -> SweepCounts:
     """Sweep the open runs until there are no more or a limit is reached.
 
     deadline: time (`time.monotonic` seconds) after which the sweep begins no other run.
     """
-    tally = Tally()
-    sweeping = _Sweep(deps, now, tally)
+    counts = SweepCounts()
+    sweeping = _Sweep(deps, now, counts)
     try:
         for run in deps.ledger.open_runs():
             if (
-                tally.runs_swept >= RUNS_PER_SWEEP
-                or tally.chunks_swept >= CHUNKS_PER_SWEEP
-                or tally.repairs >= REPAIRS_PER_SWEEP
+                counts.runs_swept >= RUNS_PER_SWEEP
+                or counts.chunks_swept >= CHUNKS_PER_SWEEP
+                or counts.repairs >= REPAIRS_PER_SWEEP
                 or time.monotonic() >= deadline
             ):
                 break
             sweeping.visit(run)
         sweeping.delete_leftover_queues()
     finally:
-        _publish_metrics(tally, deps)
-    return tally
+        _publish_metrics(counts, deps)
+    return counts
 
 
 class _Sweep:
     """One sweep over the open runs."""
 
-    def __init__(self, deps: SweeperDependencies, now: datetime, tally: Tally) -> None:
+    def __init__(self, deps: SweeperDependencies, now: datetime, counts: SweepCounts) -> None:
         self._deps = deps
         self._now = now
-        self._tally = tally
+        self._counts = counts
         #: Cached, because the sweep's own messages must not count.
-        self._held = cache(deps.held)
+        self._locate = cache(deps.locate)
 
     def visit(self, seen: RunItem) -> None:
         """Claim a run and repair it. No error in one run stops the sweep of the others: the next sweep tries again."""
@@ -210,10 +213,10 @@ class _Sweep:
             try:
                 run = self._deps.ledger.claim_sweep(seen)
                 if run is not None:
-                    self._tally.runs_swept += 1
+                    self._counts.runs_swept += 1
                     self._mend(run)
             except Exception as error:
-                self._tally.runs_not_swept += 1
+                self._counts.runs_not_swept += 1
                 known = isinstance(error, PrismlineError)
                 self._deps.logger.error("run_not_swept", extra={"reason": str(error)}, exc_info=not known)
 
@@ -222,6 +225,7 @@ class _Sweep:
         ledger = self._deps.ledger
         self._mend_split(before)
         self._mind_deadline(before)
+        self._mind_failures(before)
         if before.unit == "task":
             self._mend_task_run(before)
             return
@@ -231,27 +235,27 @@ class _Sweep:
         shards = self._shards(before)
         counted, seen_to_all = self._mend_chunks(before)
         after = ledger.run(before.run_id)
-        unmoved = settled(before, after) and shards == self._shards(after)
+        unmoved = counters_unchanged(before, after) and shards == self._shards(after)
         right = unmoved and not self._mend_counters(after, shards, counted)
         run = ledger.drain(before.run_id)
-        self._say(run)
+        self._announce(run)
         if right and seen_to_all:
             ledger.close_run(after)
 
     # ---- chunks
 
-    def _mend_chunks(self, run: RunItem) -> tuple[Census, bool]:
+    def _mend_chunks(self, run: RunItem) -> tuple[ChunkTotals, bool]:
         """Repair the run's chunks. Return their sums, and whether the limit allowed all repairs."""
-        counted, seen_to_all = Census(), True
+        counted, seen_to_all = ChunkTotals(), True
         lost: list[tuple[ChunkItem, str]] = []
         unfitted: list[ChunkItem] = []
         for chunk in self._deps.ledger.chunks(run.run_id):
-            self._tally.chunks_swept += 1
+            self._counts.chunks_swept += 1
             counted.add(chunk)
             decision = self._decide(chunk, run)
             if decision is None:
                 continue
-            if self._tally.repairs + len(lost) + len(unfitted) >= REPAIRS_PER_SWEEP:
+            if self._counts.repairs + len(lost) + len(unfitted) >= REPAIRS_PER_SWEEP:
                 seen_to_all = False
                 continue
             match decision:
@@ -261,17 +265,17 @@ class _Sweep:
                     unfitted.append(chunk)
                 case GiveUp(error):
                     self._give_up(chunk, run, error)
-                case SayEnd():
-                    self._say_end(chunk, run)
-                    self._tally.ends_said += 1
+                case AnnounceEnd():
+                    self._announce_end(chunk, run)
+                    self._counts.chunk_ends_announced += 1
         for batch in batches(lost, RESEND_BATCH):
             self._resend(batch, run)
         for refits in batches(unfitted, RESEND_BATCH):
             self._resend_refits(refits, run)
         return counted, seen_to_all
 
-    def _decide(self, chunk: ChunkItem, run: RunItem) -> Resend | ResendRefit | GiveUp | SayEnd | None:
-        return sweep_chunk(chunk, run, self._now, self._deps.patience, self._deps.limits, self._held)
+    def _decide(self, chunk: ChunkItem, run: RunItem) -> Resend | ResendRefit | GiveUp | AnnounceEnd | None:
+        return sweep_chunk(chunk, run, self._now, self._deps.patience, self._deps.limits, self._locate)
 
     def _resend(self, lost: list[tuple[ChunkItem, str]], run: RunItem) -> None:
         """Send, then record. A sweep that dies in between sends again, which is harmless."""
@@ -289,7 +293,7 @@ class _Sweep:
         )
         for chunk, reason in lost:
             self._deps.ledger.record_resend(chunk, reason)
-            self._tally.chunks_resent += 1
+            self._counts.chunks_resent += 1
             self._deps.logger.warning("chunk_resent", extra={"chunk_id": chunk.chunk_id, "reason": reason})
 
     def _resend_refits(self, unfitted: list[ChunkItem], run: RunItem) -> None:
@@ -303,20 +307,20 @@ class _Sweep:
         )
         for chunk in unfitted:
             self._deps.ledger.record_refit_resend(chunk)
-            self._tally.refits_resent += 1
+            self._counts.refits_resent += 1
             self._deps.logger.warning("refit_resent", extra={"chunk_id": chunk.chunk_id})
 
     def _give_up(self, chunk: ChunkItem, run: RunItem, error: str) -> None:
-        finished = self._deps.ledger.give_up_chunk(chunk, error, unsaid=True)
+        finished = self._deps.ledger.give_up_chunk(chunk, error, announcement_pending=True)
         if not finished.changed:
             return  # the chunk has changed since it was read
-        self._tally.chunks_given_up += 1
+        self._counts.chunks_given_up += 1
         self._deps.logger.error("chunk_given_up", extra={"chunk_id": chunk.chunk_id, "reason": error})
-        self._say_end(finished.chunk, run)
+        self._announce_end(finished.chunk, run)
 
-    def _say_end(self, chunk: ChunkItem, run: RunItem) -> None:
+    def _announce_end(self, chunk: ChunkItem, run: RunItem) -> None:
         self._publish(ending_of(chunk, run.survey), run, chunk.chunk_id)
-        self._deps.ledger.mark_said(chunk)
+        self._deps.ledger.mark_announced(chunk)
 
     # ---- runs of tasks
 
@@ -330,7 +334,7 @@ class _Sweep:
         ledger = self._deps.ledger
         run = ledger.drain(before.run_id)
         self._mend_tasks(run)
-        self._say(run)
+        self._announce(run)
         if run.ended_at is None:
             return
         if run.task_queue is not None:
@@ -341,7 +345,7 @@ class _Sweep:
     def _mend_tasks(self, run: RunItem) -> None:
         ended = self._deps.ledger.counts(run).ended
         queue = task_queue_of(run, self._deps.transport.environment)
-        progress = sweep_tasks(run, ended, self._now, self._deps.limits, tasks=lambda: self._held(queue))
+        progress = sweep_tasks(run, ended, self._now, self._deps.limits, tasks=lambda: self._locate(queue))
         if progress.resend is not None:
             self._resend_tasks(run, queue, progress.resend)
         if progress.record is not None:
@@ -363,12 +367,12 @@ class _Sweep:
                 message = wrap(command, traceparent=run.traceparent, key=(names[0], "resend", str(attempt)))
                 self._deps.transport.send(queue, [message])
                 sent += len(names)
-        self._tally.tasks_resent += sent
+        self._counts.tasks_resent += sent
         self._deps.logger.warning("tasks_resent", extra={"tasks": sent, "reason": reason})
 
     def _delete_queue(self, name: str) -> None:
         self._deps.run_queues.delete(name)
-        self._tally.queues_deleted += 1
+        self._counts.queues_deleted += 1
         self._deps.logger.info("run_queue_deleted", extra={"queue": name})
 
     def delete_leftover_queues(self) -> None:
@@ -389,8 +393,19 @@ class _Sweep:
             return
         message = self._deps.transport.wrap(update, traceparent=run.traceparent, key=(DEADLINE_EXCEEDED,))
         self._deps.transport.send(Queue.STATUS, [message])
-        self._tally.deadlines_passed += 1
+        self._counts.deadlines_passed += 1
         self._deps.logger.warning("run_deadline_passed", extra={"deadline_at": run.deadline_at})
+
+    def _mind_failures(self, run: RunItem) -> None:
+        if not Tolerance.of(run).given:
+            return
+        update = sweep_failures(run, self._deps.ledger.counts(run), self._now)
+        if update is None:
+            return
+        message = self._deps.transport.wrap(update, traceparent=run.traceparent, key=(TOO_MANY_FAILURES,))
+        self._deps.transport.send(Queue.STATUS, [message])
+        self._counts.stopped_early += 1
+        self._deps.logger.warning("run_stopped_early", extra={"tolerated": Tolerance.of(run).text})
 
     def _mend_split(self, run: RunItem) -> None:
         wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
@@ -408,19 +423,19 @@ class _Sweep:
             return
         self._deps.transport.send(Queue.SPLIT, messages)
         self._deps.ledger.record_split_resend(run)
-        self._tally.splits_resent += 1
+        self._counts.splits_resent += 1
         self._deps.logger.warning("split_resent", extra={"reason": " ".join(reasons)})
 
     def _shards(self, run: RunItem) -> list[ShardItem]:
         """The counters of the run's shards, if it has several."""
         return self._deps.ledger.shards(run) if run.shard_count > 1 else []
 
-    def _mend_counters(self, run: RunItem, shards: list[ShardItem], counted: Census) -> bool:
+    def _mend_counters(self, run: RunItem, shards: list[ShardItem], counted: ChunkTotals) -> bool:
         """Correct the counters of `run` and its shards, which were read after the count. False if they are right."""
         wrong, wrong_shards = drift(run, counted), shard_drift(shards, counted)
         if not wrong and not wrong_shards and not total_is_wrong(run, counted):
             return False
-        again = Census()
+        again = ChunkTotals()
         for chunk in self._deps.ledger.chunks(run.run_id):
             again.add(chunk)
         if not again.confirms(counted):
@@ -429,7 +444,7 @@ class _Sweep:
             return True
         for shard, completed, failed in wrong_shards:
             self._deps.ledger.correct_shard(shard, completed=completed, failed=failed)
-        self._tally.ledger_drift += 1
+        self._counts.ledger_drift += 1
         self._deps.logger.error(
             "ledger_drift",
             extra={
@@ -440,17 +455,17 @@ class _Sweep:
         )
         return True
 
-    def _say(self, run: RunItem) -> None:
+    def _announce(self, run: RunItem) -> None:
         """Publish the event that makes the status service check the run, if it is due."""
-        match news_of(run, self._now, self._deps.limits):
-            case RunNews.DRAINED:
+        match due_announcement(run, self._now, self._deps.limits):
+            case RunAnnouncement.DRAINED:
                 drained = RunDrained.of(run)
                 self._publish(drained, run, *drained.key)
-                self._tally.drains_said += 1
-            case RunNews.CHECK:
+                self._counts.drains_announced += 1
+            case RunAnnouncement.CHECK:
                 self._publish(RunCheckRequested(run_id=run.run_id), run, timestamp(self._now))
                 self._deps.ledger.record_check(run)
-                self._tally.checks_requested += 1
+                self._counts.checks_requested += 1
 
     # ---- publishing
 
@@ -460,10 +475,10 @@ class _Sweep:
         self._deps.transport.publish_event(event, traceparent=run.traceparent, key=key)
 
 
-def _publish_metrics(tally: Tally, deps: SweeperDependencies) -> None:
+def _publish_metrics(counts: SweepCounts, deps: SweeperDependencies) -> None:
     """Publish all counts, including zeros, because the alarm on drift needs data."""
     with service_metrics("Sweeper") as metrics:
         metrics.add_dimension("Environment", deps.transport.environment)
-        for entry in fields(tally):
+        for entry in fields(counts):
             name = entry.name.title().replace("_", "")
-            metrics.add_metric(name, unit="Count", value=getattr(tally, entry.name))
+            metrics.add_metric(name, unit="Count", value=getattr(counts, entry.name))

@@ -14,7 +14,7 @@ from prismline_ledger import Patience, TaskEnding, exhausted, leased
 from prismline_runtime import PermanentError, TransientError, fault_point
 
 
-def divide(letter: DeadLetterMessage, facts: Facts, delay: int, deps: Dependencies) -> None:
+def send_tasks_singly(letter: DeadLetterMessage, facts: Facts, delay: int, deps: Dependencies) -> None:
     """Send each task that has not ended as a message of its own, after `delay` seconds. Give up exhausted tasks."""
     run, command = _of(letter, facts)
     patience = deps.settings.letter_patience.of_workload(letter.workload)
@@ -46,7 +46,7 @@ def give_up_tasks(letter: DeadLetterMessage, facts: Facts, deps: Dependencies) -
     _end(run, _unfinished(facts), letter.error, patience, deps)
 
 
-def say_drained(run: RunItem, deps: Dependencies) -> None:
+def announce_drained(run: RunItem, deps: Dependencies) -> None:
     """Publish that the run has drained, if it has and its end is not recorded."""
     if run.drained_at is not None and run.ended_at is None:
         drained = RunDrained.of(run)
@@ -65,7 +65,7 @@ def _end(run: RunItem, tasks: list[TaskItem], error: str | None, patience: Patie
     ended = deps.ledger.end_tasks(run, endings)
     fault_point("deadletter.failed", run_id=run.run_id)
     if ended.run is not None:
-        say_drained(ended.run, deps)
+        announce_drained(ended.run, deps)
     if any(not task.state.terminal for task in ended.unchanged):
         raise TransientError(f"Tasks of run {run.run_id} have changed since they were read.", retry_after=1)
 

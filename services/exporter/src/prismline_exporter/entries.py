@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mimetypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_contracts.tasks import TaskItem
+from prismline_contracts.workloads import is_function
 
 #: File name extensions by media type. The system's own tables are not read, so every machine gives the same names.
 _TYPES = mimetypes.MimeTypes()
@@ -52,19 +54,28 @@ def task_entries(run: RunItem, tasks: TasksOfShard, cursor: str | None) -> Itera
         shard = int(number)
     for each in range(shard, run.shard_count):
         for task in tasks(each, after):
-            yield _task_entry(task, f"{each}:{task.task_id}")
+            yield _task_entry(task, f"{each}:{task.task_id}", function=is_function(run.workload))
         after = None
 
 
-def _task_entry(task: TaskItem, cursor: str) -> Entry:
+def _task_entry(task: TaskItem, cursor: str, *, function: bool) -> Entry:
     result = task.result if task.state is ChunkStatus.COMPLETED else None
-    line = {
+    line: dict[str, Any] = {
         "task_id": task.address,
         "index": task.index,
-        "url": task.source,
+        **({"item": json.loads(task.source)} if function else {"url": task.source}),
         "outcome": _OUTCOMES.get(task.state, "skipped"),
         "attempts": task.attempts,
     }
+    if task.code is not None:
+        line["code"] = task.code
+    if task.state is ChunkStatus.COMPLETED and (value := task.value) is not None:
+        moment = _moment(task.completed_at)
+        if value.text is not None:
+            return Entry(line | {"value": json.loads(value.text)}, cursor, moment)
+        return Entry(line, cursor, moment, value.key, f"values/{task.index:09d}.json", value.length)
+    if task.error_type is not None:
+        line["error_type"] = task.error_type
     if result is None:
         error = task.error if task.state is ChunkStatus.FAILED else task.last_error
         return Entry(line | {"error": error or "The run ended before the task did."}, cursor, _UNKNOWN)

@@ -104,8 +104,8 @@ def _say_completed(request: ExportRequested, item: ExportItem | None, message: M
         error=item.error if item is not None else f"There is no run {request.run_id} in the ledger.",
     )
     deps.transport.publish_event(completed, traceparent=message.envelope.traceparent, key=(request.export_id,))
-    said = completed.model_dump(include={"entries", "bytes", "error"})
-    deps.logger.info("export_completed", extra=said)
+    result = completed.model_dump(include={"entries", "bytes", "error"})
+    deps.logger.info("export_completed", extra=result)
 
 
 class _Export:

@@ -11,7 +11,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.events import ExportRequested
 from prismline_contracts.jobs import ExportItem, export_key
-from prismline_runtime import Change, RefusedError, Table, TransientError
+from prismline_runtime import Change, ConditionFailedError, Table, TransientError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -64,7 +64,7 @@ class Exports:
         )
         try:
             return self._write(request.run_id, request.export_id, change)
-        except RefusedError:
+        except ConditionFailedError:
             found = self.get(request.run_id, request.export_id)
             if (found is None and not create) or (found is not None and found.status in ENDED):
                 return found
@@ -111,7 +111,7 @@ class Exports:
         change = Change(self._renewal() | sets, removes=removes, condition=_owned_by(item))
         try:
             return self._write(run_id_of_export(item), export_id_of(item), change)
-        except RefusedError as error:
+        except ConditionFailedError as error:
             raise LeaseLostError(f"Another process writes export {export_id_of(item)} now.") from error
 
     def _write(self, run_id: str, export_id: str, change: Change) -> ExportItem:

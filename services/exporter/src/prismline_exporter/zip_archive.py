@@ -297,5 +297,5 @@ def _with_digest(line: dict[str, Any], content: bytes) -> dict[str, Any]:
     Two workers that processed one task at the same time may have stored different bodies. The ledger describes one.
     """
     digest = hashlib.sha256(content).hexdigest()
-    said = line.get("sha256")
-    return line | {"sha256": digest} | ({"ledger_sha256": said} if said not in (None, digest) else {})
+    recorded = line.get("sha256")
+    return line | {"sha256": digest} | ({"ledger_sha256": recorded} if recorded not in (None, digest) else {})

@@ -33,10 +33,10 @@ MAX_CHUNKS = 1_000_000
 #: in proportion to the channels. The values lie between those measured on synthetic spectra (0.022 and 68) and on the
 #: Galactic Ring Survey's test field (0.074 and 144): benchmarks/gaussline/MEASUREMENTS.md. Hyperfine groups take 1 in
 #: an empty spectrum, 3.2 to 4.2 in one with a group, and 7 to 9 in one with two. The second pass takes 1.0 to 2.5.
-COST_MS = {"gaussline": 0.05, "phspectra": 100.0, "hyperfine": 5.0, "second pass": 2.5}
+COST_MS = {"gaussline": 0.05, "baseline": 0.15, "phspectra": 100.0, "hyperfine": 5.0, "second pass": 2.5}
 COST_CHANNELS = 424
 #: Most chunks that the run's item counts alone. One item takes about 100 completions a second, however many workers
-#: there are, so counting this many takes 20 seconds (benchmarks/README.md, `shards.py`).
+#: there are, so counting this many takes 20 seconds (benchmarks/shards.md).
 CHUNKS_OF_ONE_SHARD = 2_000
 #: Shards of a run with more chunks. They take the completions of 64 workers at once almost without a conflict.
 SHARDS = 16

@@ -19,7 +19,7 @@ from prismline_contracts.jobs import JOB_SK, job_key, job_run_key, upload_item_k
 from prismline_contracts.objects import manifest_copy_key, output_prefix
 from prismline_contracts.prefixes import CAPTIONS_PREFIX, EXPORTS_PREFIX, JOBS_PREFIX, RESULTS_PREFIX
 from prismline_ledger import seconds_since
-from prismline_runtime import Change, Message, RefusedError, batches, fault_point
+from prismline_runtime import Change, ConditionFailedError, Message, batches, fault_point
 from prismline_splitter.dependencies import Dependencies
 
 #: Seconds until a deletion checks again whether its runs have ended.
@@ -110,7 +110,7 @@ def _upload(tenant: str, job_id: str, deps: Dependencies) -> Iterator[int]:
         fault_point("delete.upload_released", job_id=job_id)
         deleted = {"deleted_at": timestamp(), "expires_at": int(now().timestamp()) + DELETED_UPLOAD_SECONDS}
         deps.jobs.update(key, Change(deleted, condition=Attr("job_ids").not_exists()))
-    except RefusedError:  # another job has taken it
+    except ConditionFailedError:  # another job has taken it
         return
     fault_point("delete.upload_marked", job_id=job_id)
     yield deps.bucket.delete([upload_key(tenant, upload_id)])

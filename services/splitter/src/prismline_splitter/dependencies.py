@@ -31,9 +31,11 @@ class Dependencies:
     request_seconds: float
     #: How long one delivery ingests, in seconds.
     slice_seconds: float
-    #: A run with more tasks has a queue of its own.
+    #: A run with more tasks has a queue of its own. 0: no run has.
     own_queue_tasks: int
     logger: Logger
+    #: Whether the workers have a Valkey server, which counts the slots of runs with `max_concurrency`.
+    with_slots: bool = True
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -52,4 +54,5 @@ class Dependencies:
             slice_seconds=settings.slice_seconds,
             own_queue_tasks=settings.own_queue_tasks,
             logger=service_logger("splitter"),
+            with_slots=settings.prismline_valkey_url not in {None, "", "none"},
         )

@@ -24,10 +24,12 @@ from prismline_contracts.commands import RunSplit, TasksProcess, task_queue_of
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.items import RunItem
 from prismline_contracts.jobs import rejects_key
-from prismline_contracts.tasks import MAX_SHARDS, MAX_TASKS_PER_MESSAGE
+from prismline_contracts.pools import pool_of
+from prismline_contracts.tasks import MAX_SHARDS
 from prismline_runtime import Bucket, PermanentError, TransientError, fault_point
 from prismline_splitter.dependencies import Dependencies
-from prismline_splitter.lists import Reject
+from prismline_splitter.functions import tasks_per_message
+from prismline_splitter.rows import Reject
 from prismline_splitter.workload import Cursor, TaskBlock, TaskSource
 
 #: Most tasks of a run with one shard: one query lists it, and one item counts it.
@@ -103,10 +105,10 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
     until = time.monotonic() + deps.slice_seconds
     ledger, bucket = deps.ledger, deps.open_bucket(command.bucket)
     checkpoint = Checkpoint.of(run)
-    size = block_size(run.shard_count)
+    size, per_message = block_size(run.shard_count), tasks_per_message(run, bucket)
     if run.task_queue is not None:  # the queue that an earlier delivery created may be gone
         deps.run_queues.ensure(run.run_id)
-    elif run.checkpoint is None and source.estimate() > deps.own_queue_tasks:
+    elif pool_of(run.run_id) is None and run.checkpoint is None and 0 < deps.own_queue_tasks < source.estimate():
         run = ledger.note_task_queue(run, deps.run_queues.ensure(run.run_id))
         fault_point("ingest.queue_created", run_id=run.run_id)
         if _over(run):
@@ -115,7 +117,7 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
         added = ledger.add_tasks(run, block.first_index, block.sources)
         fault_point("ingest.tasks_written", run_id=run.run_id)
         deps.transport.send(
-            task_queue_of(run, deps.transport.environment), messages_of(command, run, added.to_send, deps)
+            task_queue_of(run, deps.transport.environment), messages_of(command, run, added.to_send, per_message, deps)
         )
         fault_point("ingest.messages_sent", run_id=run.run_id)
         if block.rejects:
@@ -174,17 +176,21 @@ def messages_of(
     command: RunSplit,
     run: RunItem,
     added: Mapping[int, list[str]],
+    per_message: int,
     deps: Dependencies,
 ) -> Iterator[Envelope]:
-    """The messages for tasks, whose ids are grouped by shard. Those of one shard hold about equally many tasks."""
+    """The messages for tasks, whose ids are grouped by shard, with at most `per_message` tasks each.
+
+    Those of one shard hold about equally many tasks.
+    """
     for _, ids in sorted(added.items()):
-        for part in _parts(ids):
+        for part in _parts(ids, per_message):
             process = TasksProcess.of(run, part, command.bucket)
             yield deps.transport.wrap(process, traceparent=run.traceparent, key=(part[0],))
 
 
-def _parts(ids: list[str]) -> Iterator[list[str]]:
-    size = math.ceil(len(ids) / max(1, math.ceil(len(ids) / MAX_TASKS_PER_MESSAGE)))
+def _parts(ids: list[str], most: int) -> Iterator[list[str]]:
+    size = math.ceil(len(ids) / max(1, math.ceil(len(ids) / most)))
     for start in range(0, len(ids), max(1, size)):
         yield ids[start : start + size]
 

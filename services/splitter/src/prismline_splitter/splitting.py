@@ -18,14 +18,15 @@ from prismline_contracts.envelope import Wrappable
 from prismline_contracts.events import RunDrained, RunSplitCompleted
 from prismline_contracts.items import RunItem
 from prismline_contracts.manifest import Manifest
-from prismline_ledger import NewRun
+from prismline_ledger import NewRun, Tolerance
 from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.chunking import shards_of
 from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.functions import check_pool, code_of, workload_of
 from prismline_splitter.ingestion import SliceOverError, ingest, shard_count_of
 from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
-from prismline_splitter.workload import Source, TaskContext, TaskWorkload, workload_named
+from prismline_splitter.workload import Source, TaskContext, TaskWorkload
 
 #: Error name, for the state machine, of an invalid submission.
 VALIDATION_FAILED = "ValidationFailed"
@@ -74,7 +75,12 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
     bucket = deps.open_bucket(command.bucket)
     manifest = parse_manifest(pinned_manifest(bucket, run_id, command.manifest_key), command.manifest_key)
-    workload = workload_named(manifest.workload)
+    if manifest.max_concurrency is not None and not deps.with_slots:
+        raise PermanentError(
+            "This deployment cannot keep max_concurrency: it has no Valkey server, which counts the slots of a run."
+            " Submit the run without max_concurrency, or deploy with a Valkey server."
+        )
+    workload = workload_of(manifest.workload)
     if isinstance(workload, TaskWorkload):
         return _ingest(workload, manifest, command, message, deps)
     run = _open_run(manifest, command, message, deps)
@@ -86,7 +92,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
         if _closed(run := ledger.run(run_id)):
             return run
         shards = source.pinned("shards", lambda: shards_of(len(split.chunks)))
-        shards = ledger.divide(run, shards).shard_count
+        shards = ledger.set_shard_count(run, shards).shard_count
         fault_point("split.divided", run_id=run_id)
         ledger.add_chunks(run_id, split.chunks, shard_count=shards)
         fault_point("split.items_written", run_id=run_id)
@@ -121,8 +127,9 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
             survey=manifest.survey,
             job_id=command.job_id,
             workload=manifest.workload,
-            params=_json(manifest.params.model_dump(mode="json", exclude_none=True)),
-            params_given=_json(manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True)),
+            code=code_of(manifest, deps.open_bucket(command.bucket)),
+            params=_json(manifest.params.in_force()),
+            params_given=_json(manifest.params.given()),
             traceparent=message.envelope.traceparent,
             manifest_key=command.manifest_key,
             split_token=message.envelope.tasktoken,
@@ -130,6 +137,7 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
             max_concurrency=manifest.max_concurrency,
             priority=manifest.priority,
             deadline_at=manifest.deadline_at,
+            tolerance=Tolerance(manifest.tolerated_failure_percent, manifest.tolerated_failures),
             **fields,
         )
     )
@@ -142,7 +150,12 @@ def _ingest(
 ) -> RunItem:
     """Open the run, with as many shards as its tasks need, and ingest them."""
     context = TaskContext(
-        command.run_id, command.job_id, deps.open_bucket(command.bucket), deps.ledger, pinned=lambda _, find: find()
+        command.run_id,
+        command.job_id,
+        deps.open_bucket(command.bucket),
+        deps.ledger,
+        pinned=lambda _, find: find(),
+        open_bucket=deps.open_bucket,
     )
     run = deps.ledger.get_run(command.run_id)
     if run is not None:
@@ -155,6 +168,7 @@ def _ingest(
     run = _open_run(manifest, command, message, deps, unit="task", shard_count=n_shards)
     if _closed(run):
         return run
+    check_pool(manifest, run.run_id, deps.run_queues)
     source = workload.tasks(manifest, replace(context, pinned=Plan(deps.ledger, run).pinned))
     return ingest(command, run, source, deps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -10,17 +11,26 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from prismline_contracts.base import derived_id, is_survey
-from prismline_contracts.commands import JobIngest
+from prismline_contracts.base import derived_id, is_survey, now
+from prismline_contracts.commands import JobIngest, Queue
 from prismline_contracts.envelope import traceparent_of
 from prismline_contracts.events import RunSubmitted
 from prismline_contracts.jobs import job_run_key
 from prismline_contracts.manifest import DEFAULT_WORKLOAD, Manifest, run_id_of
+from prismline_contracts.pools import in_pool, pool_named
 from prismline_contracts.prefixes import MANIFEST_PREFIX
+from prismline_contracts.workloads import FUNCTION_NAME_PATTERN
+from prismline_ledger import seconds_since
 from prismline_runtime import Delivery, Message, PermanentError, TooLargeError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.functions import workload_of
 from prismline_splitter.pinning import pin_manifest, pinned_manifest, read_manifest
-from prismline_splitter.workload import workload_named, workload_names
+from prismline_splitter.workload import workload_names
+
+#: Seconds after which a request to the api is over, however slow the services are that it calls.
+LONGEST_REQUEST_SECONDS = 900.0
+#: Seconds until the splitter looks again for the job of such a request.
+LOOK_AGAIN_SECONDS = 300
 
 
 class _Bucket(BaseModel):
@@ -72,10 +82,14 @@ def on_job_ingest(command: JobIngest, message: Message, deps: Dependencies) -> N
     have the run split.
 
     The api sends a command `in_advance`, before it writes the job. If it never wrote the job, or if the job has been
-    deleted, such a command starts nothing.
+    deleted, such a command starts nothing. The request may still be under way, so the command comes again until it is
+    too old for that.
     """
     bucket = deps.open_bucket(command.bucket)
     if command.in_advance and deps.jobs.get(job_run_key(command.run_id)) is None:
+        if seconds_since(message.envelope.time, now()) < LONGEST_REQUEST_SECONDS:
+            deps.transport.send(Queue.SPLIT, [message.envelope], delay_seconds=LOOK_AGAIN_SECONDS)
+            return
         bucket.delete([command.manifest_key])
         deps.logger.info("job_not_submitted", extra={"run_id": command.run_id, "job_id": command.job_id})
         return
@@ -93,12 +107,14 @@ def _publish(submitted: RunSubmitted, traceparent: str, deps: Dependencies) -> N
 
 
 def run_of_submission(bucket_name: str, key: str, version: str, body: bytes) -> str:
-    """The id of the run that a manifest starts, derived from its idempotency key or else from this upload."""
-    idempotency_key = _lenient(body).get("idempotency_key")
+    """The id of the run that a manifest starts: its pool, with its idempotency key or else this upload."""
+    document = _lenient(body)
+    pool = pool_named(document)
+    idempotency_key = document.get("idempotency_key")
     if isinstance(idempotency_key, str) and idempotency_key:
         with suppress(UnicodeEncodeError):  # an unpaired surrogate cannot be encoded; the manifest is refused later
-            return run_id_of(bucket_name, idempotency_key)
-    return derived_id("run", bucket_name, key, version)
+            return run_id_of(bucket_name, idempotency_key, pool)
+    return in_pool(derived_id("run", bucket_name, key, version), pool)
 
 
 def describe_submission(
@@ -129,21 +145,29 @@ def describe_submission(
         survey=manifest.survey,
         workload=manifest.workload,
         tolerated_failure_percent=manifest.tolerated_failure_percent,
+        tolerated_failures=manifest.tolerated_failures,
     ), manifest.traceparent or traceparent_of(run_id)
 
 
 def parse_manifest(body: bytes, key: str) -> Manifest:
     """Read a manifest with the model of its workload. Raises PermanentError, which names the first invalid field."""
-    workload = _lenient(body).get("workload", DEFAULT_WORKLOAD)
-    if not isinstance(workload, str) or workload not in workload_names():
+    document = _lenient(body)
+    workload = document.get("workload", DEFAULT_WORKLOAD)
+    if not isinstance(workload, str) or (workload not in workload_names() and not _is_of_function(workload, document)):
         known = ", ".join(sorted(workload_names()))
         raise PermanentError(
-            f"The manifest {key} is invalid: there is no workload {reprlib.repr(workload)}; choose one of {known}."
+            f"The manifest {key} is invalid: there is no workload {reprlib.repr(workload)}; choose one of {known}, or a"
+            " registered function with its source."
         )
     try:
-        return workload_named(workload).manifest.model_validate_json(body)
+        return workload_of(workload).manifest.model_validate_json(body)
     except ValidationError as error:
         raise PermanentError(f"The manifest {key} is invalid: {describe_invalid(error)}.") from error
+
+
+def _is_of_function(workload: str, document: dict[str, Any]) -> bool:
+    """Whether a manifest of a workload that is no part of the services may be that of a function."""
+    return re.fullmatch(FUNCTION_NAME_PATTERN, workload) is not None and not {"source", "rerun"}.isdisjoint(document)
 
 
 def _lenient(body: bytes) -> dict[str, Any]:

@@ -7,18 +7,19 @@ A source gives blocks of consecutive tasks. It can start at the cursor of any ea
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from pydantic import TypeAdapter, ValidationError
 
 from prismline_contracts.items import RunItem
 from prismline_contracts.prefixes import JOBS_PREFIX
-from prismline_contracts.tasks import RerunOf, TaskBatches, TaskList, TaskStatus, UrlsManifest
+from prismline_contracts.tasks import RerunOf, TaskBatches, TaskStatus, UrlsManifest
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PermanentError, describe_invalid
-from prismline_splitter.lists import Position, UrlList, blocks
+from prismline_splitter.lists import UrlList
+from prismline_splitter.rows import BEGINNING, Position, Rows, blocks
 from prismline_splitter.workload import Cursor, TaskBlock, TaskContext, TaskSource
 
 
@@ -28,14 +29,19 @@ def source_of(manifest: UrlsManifest, context: TaskContext) -> TaskSource:
     if manifest.urls is not None:
         return InlineTasks(manifest.urls)
     if manifest.list is not None:
-        key = manifest.list.key
-        etag = manifest.list.etag or str(context.pinned("etag", lambda: bucket.version(key)))
-        return ListedTasks(bucket, manifest.list, etag)
+        of, key = manifest.list, manifest.list.key
+        etag = of.etag or str(context.pinned("etag", lambda: bucket.version(key)))
+        return RowTasks(lambda: UrlList(bucket.open(key, etag=etag), of.format, compressed=of.gzip, name=key))
     if manifest.batches is not None:
         return BatchedTasks(bucket, manifest.batches)
     assert manifest.rerun is not None, "the manifest has exactly one source"
+    return rerun_source_of(manifest.rerun, context)
+
+
+def rerun_source_of(rerun: RerunOf, context: TaskContext) -> TaskSource:
+    """The tasks of an earlier run."""
     prefix = f"{JOBS_PREFIX}{context.job_id}/rerun-{context.run_id}/"
-    return RerunTasks(context.ledger, bucket, manifest.rerun, prefix)
+    return RerunTasks(context.ledger, context.bucket, rerun, prefix)
 
 
 @dataclass(frozen=True)
@@ -57,30 +63,30 @@ class InlineTasks:
 
 
 @dataclass(frozen=True)
-class ListedTasks:
-    """The lines of a list in the bucket, in the version `etag`. It is read as a stream."""
+class RowTasks:
+    """The rows of a list, at most `most` of them that are tasks. It is read as a stream."""
 
-    bucket: Bucket
-    task_list: TaskList
-    etag: str
+    #: Opens the list, when it is first needed.
+    open: Callable[[], Rows]
+    most: int | None = None
 
     @cached_property
-    def _list(self) -> UrlList:
-        key = self.task_list.key
-        file = self.bucket.open(key, etag=self.etag)
-        return UrlList(file, self.task_list.format, compressed=self.task_list.gzip, name=key)
+    def _rows(self) -> Rows:
+        return self.open()
 
     def estimate(self) -> int:
-        """The number of lines, from the list's size and its first megabyte."""
-        return self._list.estimated_lines()
+        """The number of rows, as far as it is known without reading them."""
+        lines = self._rows.estimated_lines()
+        return lines if self.most is None else min(lines, self.most)
 
     def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
-        """Blocks of `size` lines. The cursor is a position in the uncompressed list."""
-        start = Position() if cursor is None else TypeAdapter(Position).validate_python(cursor)
-        for block in blocks(self._list.lines(start), size):
-            after: Cursor = {"offset": block.after.offset, "line": block.after.line}
-            yield TaskBlock(index, block.urls, after, block.rejects)
-            index += len(block.urls)
+        """Blocks of `size` rows. The cursor is a position in the list."""
+        start = BEGINNING if cursor is None else TypeAdapter(Position).validate_python(cursor)
+        rest = None if self.most is None else self.most - index
+        for block in blocks(self._rows.lines(start), size, rest):
+            after: Cursor = asdict(block.after)
+            yield TaskBlock(index, block.values, after, block.rejects)
+            index += len(block.values)
 
 
 @dataclass(frozen=True)
@@ -129,10 +135,11 @@ class _RerunBlock:
 
 @dataclass(frozen=True)
 class RerunTasks:
-    """The tasks of an earlier run: all, or those that failed. They are read as a stream, shard by shard.
+    """The tasks of an earlier run: all, those that failed, or those that are not completed.
 
-    The earlier run may change while it is read, for example because a recovery completes a task that had failed. So the
-    first delivery that reads a block stores it, and every later one takes the stored block.
+    They are read as a stream, shard by shard. The earlier run may change while it is read, for example because a
+    recovery completes a task that had failed. So the first delivery that reads a block stores it, and every later one
+    takes the stored block.
     """
 
     ledger: Ledger
@@ -147,7 +154,9 @@ class RerunTasks:
     def estimate(self) -> int:
         """The number of tasks that the rerun takes from the earlier run."""
         counts = self.ledger.counts(self._run)
-        return counts.failed if self.of.only == "failed" else counts.total or 0
+        if self.of.only == "failed":
+            return counts.failed
+        return (counts.total or 0) - (counts.completed if self.of.only == "rest" else 0)
 
     def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
         """Blocks of at most `size` tasks. The cursor has the next block's number and its place in the earlier run."""
@@ -175,7 +184,8 @@ class RerunTasks:
     def _read(self, shard: int, after: str | None, size: int) -> _RerunBlock:
         status = TaskStatus.FAILED if self.of.only == "failed" else None
         page = self.ledger.page_of_tasks(self._run, shard, after=after, limit=size, status=status)
-        sources = [task.source for task in page.tasks]
+        rest = self.of.only == "rest"
+        sources = [task.source for task in page.tasks if not (rest and task.state is TaskStatus.COMPLETED)]
         if page.after is None:
             return _RerunBlock(sources, shard + 1, None)
         return _RerunBlock(sources, shard, page.after)

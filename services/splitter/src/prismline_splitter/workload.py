@@ -16,7 +16,7 @@ from prismline_contracts.manifest import Manifest
 from prismline_ledger import Ledger, NewChunk
 from prismline_runtime import Bucket
 from prismline_splitter import workloads as package
-from prismline_splitter.lists import Reject
+from prismline_splitter.rows import Reject
 
 #: The types of values that can be pinned.
 T = TypeVar("T", str, int)
@@ -90,6 +90,7 @@ class TaskContext:
     ledger: Ledger
     #: As in `Source`.
     pinned: Pinned
+    open_bucket: Callable[[str], Bucket]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from prismline_contracts.commands import RunStatus, StatusUpdate, StepFunctionsError
 from prismline_contracts.events import RunDrained
 from prismline_contracts.items import RunItem
-from prismline_status.executions import percent_text
+from prismline_ledger import TOO_MANY_FAILURES, failures_text, too_many
 from prismline_status.transitions import stored_status
 from prismline_status.workflow_state import RunState
 
@@ -31,19 +31,22 @@ def counts(drained: RunDrained) -> dict[str, Any]:
         "jobs_completed": drained.chunks_completed,
         "jobs_failed": drained.chunks_failed,
         "failed_percent": drained.failed_percent,
-        "summary": f"{drained.chunks_failed} of {drained.chunks_total} {drained.unit}s failed"
-        f" ({percent_text(drained.failed_percent)})",
+        "summary": failures_text(drained.chunks_failed, drained.chunks_total, drained.unit),
     }
+
+
+def too_many_failures(state: RunState, run: RunItem) -> StepFunctionsError | None:
+    """The error of a drained run of which more chunks or tasks failed than it tolerates."""
+    cause = too_many(state.tolerance, run.chunks_failed, run.chunks_total, run.unit)
+    return None if cause is None else StepFunctionsError(Error=TOO_MANY_FAILURES, Cause=cause)
 
 
 def ending(state: RunState, run: RunItem, now: str) -> list[StatusUpdate]:
     """The status updates that end a drained or stopped run, as its state machine would have sent them."""
     if run.drained_at is None:
         return [StatusUpdate(job_id=state.run_id, status="FAILED", completed_at=now, error=ABANDONED)]
-    drained = RunDrained.of(run)
-    if drained.failed_percent > state.tolerated:
-        cause = f"{counts(drained)['summary']}, {percent_text(state.tolerated)} are tolerated."
-        error = StepFunctionsError(Error="TooManyFailures", Cause=cause)
+    error = too_many_failures(state, run)
+    if error is not None:
         return [StatusUpdate(job_id=state.run_id, status="FAILED", completed_at=now, error=error)]
     completed = StatusUpdate(job_id=state.run_id, status="COMPLETED", completed_at=now)
     if state.status == stored_status(RunStatus.PENDING):
@@ -74,7 +77,7 @@ def recovered(state: RunState, run: RunItem | None) -> bool:
     """Whether a failed run has recovered: its share of failed chunks is tolerated now."""
     if state.status != FAILED or run is None or run.drained_at is None:
         return False
-    return RunDrained.of(run).failed_percent <= state.tolerated
+    return too_many_failures(state, run) is None
 
 
 def ending_after_cancel(state: RunState, run: RunItem | None, now: str) -> StatusUpdate | None:
@@ -99,6 +102,6 @@ def may_cancel_again(seen: str | None, run: RunItem | None) -> bool:
     return run is not None and not over(run) and seen is not None and seen == run.uncancelled_at
 
 
-def heard(state: RunState, run: RunItem | None) -> bool:
+def announcement_recorded(state: RunState, run: RunItem | None) -> bool:
     """Whether the ledger has recorded that the run's terminal status was announced."""
     return run is not None and run.ended_status == state.status == state.announced

@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 
 from prismline_contracts.envelope import trace_id_of
 from prismline_contracts.events import RunSubmitted
+from prismline_ledger import Tolerance
 from prismline_runtime import aws_errors, error_code
 
 if TYPE_CHECKING:
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 
 #: Error codes of StopExecution for an execution that is not running.
 _NOT_RUNNING_CODES = frozenset({"ExecutionDoesNotExist", "ValidationException"})
-
-
-def percent_text(percent: float) -> str:
-    """Format a percentage for people: `7.5 %`, `33.33 %`, `0 %`."""
-    return f"{percent:.4g} %"
 
 
 class Executions:
@@ -36,13 +32,14 @@ class Executions:
 
     def start(self, run: RunSubmitted, traceparent: str | None) -> None:
         """Start the run's execution, unless it exists already."""
+        tolerance = Tolerance(run.tolerated_failure_percent, run.tolerated_failures)
         document = {
             "run_id": run.run_id,
             "job_id": run.job_id,
             "bucket": run.bucket,
             "manifest_key": run.manifest_key,
-            "tolerated_failure_percent": run.tolerated_failure_percent,
-            "tolerated": percent_text(run.tolerated_failure_percent),
+            "tolerated_failure_percent": tolerance.greatest_percent,
+            "tolerated": tolerance.text,
             "traceparent": traceparent,
             "trace_id": trace_id_of(traceparent) if traceparent else None,
         }

@@ -27,7 +27,7 @@ from prismline_status.lifecycle import (
     on_run_changed,
     on_run_submitted,
 )
-from prismline_status.settling import refuse_to_wait, settle
+from prismline_status.run_check import check_run, refuse_to_wait
 from prismline_status.transitions import TERMINAL, not_understood
 from prismline_status.update import change_status, response, update_status
 
@@ -50,7 +50,7 @@ def on_status_update(update: StatusUpdate, message: Message, deps: Dependencies)
     if waiting is not None and (applied is None or not deps.table.add_waiting(update.run_id, waiting)):
         refuse_to_wait(waiting, deps)
     if waiting is not None or RunStatus(update.status) in TERMINAL:
-        settle(update.run_id, deps)
+        check_run(update.run_id, deps)
     if token is not None and waiting is None:
         deps.transport.answer(token, response(update, deps.transport.environment, updated=applied is not None).body)
 

@@ -1,6 +1,6 @@
 """Handles events about a run: submitted, cancelled, cleaned up, execution ended.
 
-All other events about a run only cause a check of the run, by `settle`.
+All other events about a run only cause a check of the run, by `check_run`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prismline_contracts.events import RunCancelRequested, RunCleanupRequested, 
 from prismline_runtime import Delivery, Message, PermanentError, TransientError, describe_invalid
 from prismline_status.dependencies import Dependencies
 from prismline_status.endings import CANCELLED, may_cancel_again
-from prismline_status.settling import settle
+from prismline_status.run_check import check_run
 from prismline_status.transitions import stored_status
 from prismline_status.update import change_status
 from prismline_status.workflow_state import RunState
@@ -44,13 +44,13 @@ class ExecutionChange(BaseModel):
 
 
 def on_run_submitted(submitted: RunSubmitted, message: Message, deps: Dependencies) -> None:
-    """Create the run's item and start its execution."""
+    """Create the run's item and start its execution. The run was created when it was announced, not when it is read."""
     now = timestamp()
     created = deps.table.create(
         RunState(
             run_id=submitted.run_id,
             status="pending",
-            created_at=now,
+            created_at=min(message.envelope.time, now),
             updated_at=now,
             job_id=submitted.job_id,
             survey=submitted.survey,
@@ -58,6 +58,7 @@ def on_run_submitted(submitted: RunSubmitted, message: Message, deps: Dependenci
             trace_id=message.envelope.trace_id,
             traceparent=message.envelope.traceparent,
             tolerated_failure_percent=str(submitted.tolerated_failure_percent),
+            tolerated_failures=submitted.tolerated_failures,
         )
     )
     if created or _is_pending(submitted.run_id, deps):
@@ -74,7 +75,7 @@ def on_run_changed(data: MessageData, _message: Message, deps: Dependencies) -> 
 
     Only the run's id is taken from the message. The ledger has the current facts.
     """
-    settle(data.run_id, deps)
+    check_run(data.run_id, deps)
 
 
 def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: Dependencies) -> None:
@@ -89,7 +90,7 @@ def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: De
         deps.logger.info("cancel_came_too_late", extra={"run_id": run.run_id, "status": run.status})
     elif request.uncancelled_at is not None:
         _cancel_again(request, deps)
-    settle(run.run_id, deps)
+    check_run(run.run_id, deps)
 
 
 def _cancel_again(request: RunCancelRequested, deps: Dependencies) -> None:
@@ -114,7 +115,7 @@ def on_cleanup_requested(request: RunCleanupRequested, _message: Message, deps: 
     run = deps.table.get(request.run_id)
     if run is not None and not run.terminal:
         deps.ledger.stop_run(request.run_id, "failed")
-    settle(request.run_id, deps)
+    check_run(request.run_id, deps)
 
 
 def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
@@ -140,7 +141,7 @@ def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Depende
         if state is None or not state.terminal:
             deps.logger.info("execution_without_run", extra={"execution_arn": ended.arn})
             return
-    settle(ended.run_id, deps)
+    check_run(ended.run_id, deps)
 
 
 def _end_run(update: StatusUpdate, deps: Dependencies) -> RunState | None:

@@ -11,7 +11,8 @@ from boto3.dynamodb.conditions import Attr
 from prismline_contracts.base import timestamp
 from prismline_contracts.commands import RunStatus, StatusUpdate
 from prismline_contracts.items import WorkflowStateItem
-from prismline_runtime import Change, RefusedError, Table, unchanged
+from prismline_ledger import Tolerance
+from prismline_runtime import Change, ConditionFailedError, Table, unchanged
 from prismline_status.transitions import TERMINAL, build_change, error_message, stored_status
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class RunState(WorkflowStateItem):
     waiting_token: str | None = None
     #: Percentage of chunks that may fail. It is stored as text, because DynamoDB's client takes no float.
     tolerated_failure_percent: str | None = None
+    #: Number of chunks or tasks that may fail.
+    tolerated_failures: int | None = None
 
     @property
     def terminal(self) -> bool:
@@ -43,9 +46,9 @@ class RunState(WorkflowStateItem):
         return sorted((self.waiting_tokens or set()) | ({self.waiting_token} if self.waiting_token else set()))
 
     @property
-    def tolerated(self) -> float:
-        """Percentage of chunks that may fail."""
-        return float(self.tolerated_failure_percent or 0)
+    def tolerance(self) -> Tolerance:
+        """The chunks or tasks that may fail."""
+        return Tolerance(float(self.tolerated_failure_percent or 0), self.tolerated_failures)
 
 
 @dataclass(frozen=True)
@@ -117,5 +120,5 @@ class WorkflowStateTable:
         """Change the run's item and return it. None if the condition does not hold."""
         try:
             return RunState.model_validate(self._table.update({"run_id": run_id}, change, returns=returns))
-        except RefusedError:
+        except ConditionFailedError:
             return None

@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.jobs import JobItem, JobRunItem, WebhookItem, job_key, job_run_key, webhook_key
-from prismline_runtime import Change, RefusedError, Table
+from prismline_runtime import Change, ConditionFailedError, Table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -57,7 +57,7 @@ class Deliveries:
         for change in (going, anew):
             try:
                 return WebhookItem.model_validate(self._table.update(key, change))
-            except RefusedError:
+            except ConditionFailedError:
                 continue
         return None
 
@@ -67,7 +67,7 @@ class Deliveries:
         sets = {name: value for name, value in fields.items() if value is not None}
         try:
             self._table.update(key, Change(sets, condition=Attr("status").eq("PENDING")))
-        except RefusedError:
+        except ConditionFailedError:
             return
 
     def delivered(self, item: WebhookItem, http_status: int) -> None:

@@ -40,7 +40,7 @@ _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 @dataclass(frozen=True)
-class Spectra:
+class SpectraBlock:
     """Spectra of a chunk, (n, channels), float32 or float64, and their pixels `x` and `y`, (n,), int32.
 
     If the chunk has them: the pixels' celestial coordinates (n,) in degrees, NaN where there are none, and the `noise`
@@ -53,12 +53,16 @@ class Spectra:
     longitude: NDArray[np.float64] | None = None
     latitude: NDArray[np.float64] | None = None
     noise: NDArray[np.float64] | None = None
+    #: Whether the noise only says how the level varies along a spectrum: the level of each spectrum is estimated.
+    noise_is_shape: bool = False
 
-    def rows(self, part: slice) -> Spectra:
+    def rows(self, part: slice) -> SpectraBlock:
         """Some of the spectra, with their pixels and their noise."""
         longitude, latitude = (None if each is None else each[part] for each in (self.longitude, self.latitude))
         noise = self.noise if self.noise is None or len(self.noise) == 1 else self.noise[part]
-        return Spectra(self.spectra[part], self.x[part], self.y[part], longitude, latitude, noise)
+        return SpectraBlock(
+            self.spectra[part], self.x[part], self.y[part], longitude, latitude, noise, self.noise_is_shape
+        )
 
 
 class ChunkFile:
@@ -94,7 +98,7 @@ class ChunkFile:
     def __len__(self) -> int:
         return self._shape[0]
 
-    def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[Spectra]:
+    def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[SpectraBlock]:
         """All spectra in order, in blocks of at most `most_bytes` but at least one spectrum."""
         n, channels = self._shape
         size = channels * self._dtype.itemsize
@@ -110,7 +114,7 @@ class ChunkFile:
                 if member.read(1):  # zipfile compares the checksum at the end of the member
                     raise PermanentError("The chunk file holds more spectra than its header says.")
 
-    def take(self, rows: Sequence[int]) -> Spectra:
+    def take(self, rows: Sequence[int]) -> SpectraBlock:
         """The spectra with the row indices `rows`, which must be in ascending order."""
         wanted = np.asarray(rows, dtype=np.int64)
         parts, start = [], 0
@@ -120,14 +124,14 @@ class ChunkFile:
             start += len(block.spectra)
         return self._with_pixels(np.concatenate(parts), wanted)
 
-    def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> Spectra:
+    def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> SpectraBlock:
         """The `spectra` of the chunk's `rows` with their pixels, coordinates and noise."""
 
         def of(values: NDArray[Any] | None) -> NDArray[Any] | None:
             return None if values is None else values[rows]
 
         noise = self.noise if self.noise is not None and self.noise.shape != (len(self), 1) else of(self.noise)
-        return Spectra(spectra, self.x[rows], self.y[rows], of(self.longitude), of(self.latitude), noise)
+        return SpectraBlock(spectra, self.x[rows], self.y[rows], of(self.longitude), of(self.latitude), noise)
 
     @contextmanager
     def _open_spectra(self) -> Iterator[tuple[Any, tuple[int, int], np.dtype[Any]]]:

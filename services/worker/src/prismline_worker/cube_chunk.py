@@ -18,8 +18,8 @@ from prismline_contracts.objects import CubeGeometry, geometry_key
 from prismline_contracts.references import CubeReference
 from prismline_cube import Slab, UnknownLayoutError, reader_of, sky_coordinates
 from prismline_runtime import Bucket, PermanentError, describe_invalid, reader_errors
-from prismline_worker.chunk_file import BLOCK_BYTES, Spectra
-from prismline_worker.overlap import prefetched
+from prismline_worker.chunk_file import BLOCK_BYTES, SpectraBlock
+from prismline_worker.prefetch import prefetched
 
 #: Bytes of one noise value, a float64.
 NOISE_BYTES = 8
@@ -57,7 +57,7 @@ class CubeChunk:
     def __len__(self) -> int:
         return self._reference.count
 
-    def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[Spectra]:
+    def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[SpectraBlock]:
         """All spectra in order, in blocks of at most `most_bytes` but at least one spectrum."""
         layout, first, n = self._layout, self._reference.first, len(self)
         rows = max(1, most_bytes // (layout.n_channels * layout.dtype.itemsize))
@@ -75,18 +75,20 @@ class CubeChunk:
                     begin, filled = begin + filled, 0
                     spectra = np.empty((min(rows, n - begin), layout.n_channels), layout.dtype)
 
-    def take(self, rows: Sequence[int]) -> Spectra:
+    def take(self, rows: Sequence[int]) -> SpectraBlock:
         """The spectra with the row indices `rows`, which must be in ascending order."""
         wanted = np.asarray(rows, dtype=np.int64)
         with self._reader_errors():
             spectra = self._reader.gather(self._reference.first + wanted)
         return self._with_pixels(spectra, wanted)
 
-    def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> Spectra:
+    def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> SpectraBlock:
         longitude, latitude, noise = (
             None if values is None else values[rows] for values in (self.longitude, self.latitude, self._own_noise)
         )
-        return Spectra(spectra, self.x[rows], self.y[rows], longitude, latitude, self.noise if noise is None else noise)
+        return SpectraBlock(
+            spectra, self.x[rows], self.y[rows], longitude, latitude, self.noise if noise is None else noise
+        )
 
     @property
     def _own_noise(self) -> NDArray[np.float64] | None:

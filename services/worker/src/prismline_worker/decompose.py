@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from prismline_contracts.manifest import FitParams
 from prismline_contracts.objects import LineProfile
 from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
-from prismline_worker.chunk_file import Spectra
+from prismline_worker.chunk_file import SpectraBlock
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
 from prismline_worker.gaussline import decompose_in_two_passes, decompose_with_gaussline, decompose_with_line
 from prismline_worker.schema import FIT_SCHEMA
@@ -34,7 +35,7 @@ class _Row:
 
 
 def decompose(
-    block: Spectra,
+    block: SpectraBlock,
     params: FitParams,
     *,
     fitter: FitProcess,
@@ -55,7 +56,8 @@ def decompose(
     gaussline ignores channels that are not finite; phspectra reads them as 0.0. A spectrum without any finite channel
     is `blank`.
 
-    Raises `PermanentError` if the noise is given and only phspectra is available. Raises `PermanentError` with the
+    Raises `PermanentError` if the noise is given and only phspectra is available, or if phspectra is needed and not
+    installed. Raises `PermanentError` with the
     pixel if the kernel raises an exception or crashes, because the same spectrum would fail again. Raises
     `TransientError` if the fitting process cannot start or is killed from outside, for example by the out-of-memory
     killer.
@@ -63,6 +65,8 @@ def decompose(
     block = _with_noise(block, params)
     if block.noise is not None and not (params.decomposer == "gaussline" and kernel_available()):
         raise PermanentError("A given noise needs gaussline with its kernel; phspectra estimates the noise by itself.")
+    if params.baseline_order is not None and not kernel_available():
+        raise PermanentError("A baseline needs gaussline's kernel, and this worker's gaussline lacks it.")
     if params.decomposer == "gaussline" and kernel_available():
         if deadline is None or time.monotonic() < deadline:
             table = decompose_with_gaussline(block, params, budget_s=budget_s)
@@ -71,6 +75,11 @@ def decompose(
         blank = ~np.isfinite(block.spectra).any(axis=1)
         return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], block, params)
     rows = []
+    if find_spec("phspectra") is None:
+        raise PermanentError(
+            "This worker has no phspectra: pip install 'prismline-worker[phspectra]', or build its image with "
+            "--build-arg PHSPECTRA=yes."
+        )
     for spectrum, x, y in zip(block.spectra, block.x, block.y, strict=True):
         with _errors_naming(f"the spectrum at x={x}, y={y}"):
             rows.append(_decompose_one(spectrum, params, fitter, budget_s, deadline))
@@ -79,7 +88,7 @@ def decompose(
 
 
 def decompose_lines(
-    block: Spectra,
+    block: SpectraBlock,
     params: FitParams,
     line: LineProfile | None,
     *,
@@ -109,7 +118,7 @@ def decompose_image(around: Surrounded, params: FitParams, *, budget_s: float | 
     return table.take(pa.array(range(around.own.start, around.own.stop), pa.int64()))
 
 
-def _with_noise(block: Spectra, params: FitParams) -> Spectra:
+def _with_noise(block: SpectraBlock, params: FitParams) -> SpectraBlock:
     """The block with the noise that the parameters give as a number, if it has none."""
     if block.noise is None and isinstance(params.noise, float):
         return replace(block, noise=np.array([[params.noise]]))
@@ -158,7 +167,7 @@ def phspectra_params(params: FitParams) -> dict[str, float]:
     return params.model_dump(include=_PHSPECTRA_PARAMS)
 
 
-def _table(rows: list[_Row], block: Spectra, params: FitParams) -> pa.Table:
+def _table(rows: list[_Row], block: SpectraBlock, params: FitParams) -> pa.Table:
     columns: dict[str, Any] = {
         "x": np.asarray(block.x, dtype=np.int32),
         "y": np.asarray(block.y, dtype=np.int32),

@@ -8,7 +8,7 @@ from typing import Self
 
 from aws_lambda_powertools import Logger
 
-from prismline_coordination import Server
+from prismline_coordination import CoordinationServer
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PresignedRanges, Transport, clients, service_logger
 from prismline_worker.fit_process import FitProcess
@@ -25,8 +25,8 @@ class Dependencies:
     open_bucket: Callable[[str], Bucket]
     fitter: FitProcess
     logger: Logger
-    #: Valkey. Without it, runs with `max_concurrency` wait.
-    valkey: Server = field(default_factory=lambda: Server(None))
+    #: Valkey. Without it, runs with `max_concurrency` wait; the splitter begins none.
+    valkey: CoordinationServer = field(default_factory=lambda: CoordinationServer(None))
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -41,5 +41,5 @@ class Dependencies:
             open_bucket=lambda name: Bucket(s3, name, presigned),
             fitter=FitProcess(),
             logger=service_logger("worker"),
-            valkey=Server.from_environment(),
+            valkey=CoordinationServer.from_environment(),
         )

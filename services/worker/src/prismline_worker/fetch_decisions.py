@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -15,7 +14,7 @@ from prismline_runtime import PermanentError, TransientError
 #: Statuses besides 5xx after which the same request may succeed later: 408 Request Timeout and 425 Too Early.
 AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY})
 #: Wait, in seconds, after a 429 without `Retry-After`.
-UNSAID_WAIT_SECONDS = 30.0
+DEFAULT_WAIT_SECONDS = 30.0
 #: Longest wait, in seconds, that a site may ask for. If it asks for more, the worker tries again after this time.
 LONGEST_WAIT_SECONDS = 3600.0
 #: Waits, in seconds, after the first and after the last failed attempt at a task. They double, with jitter.
@@ -41,13 +40,13 @@ def check_status(status: int, retry_after: str | None, now: datetime) -> None:
     """
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    said = f"The site answered {_name(status)}."
+    message = f"The site answered {_name(status)}."
     wait = asked_wait(retry_after, now)
     if status == HTTPStatus.TOO_MANY_REQUESTS or (status == HTTPStatus.SERVICE_UNAVAILABLE and wait is not None):
-        raise ThrottledError(said, wait=UNSAID_WAIT_SECONDS if wait is None else wait)
+        raise ThrottledError(message, wait=DEFAULT_WAIT_SECONDS if wait is None else wait)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in AGAIN:
-        raise TransientError(said)
-    raise PermanentError(said)
+        raise TransientError(message)
+    raise PermanentError(message)
 
 
 def _name(status: int) -> str:
@@ -73,10 +72,10 @@ def asked_wait(retry_after: str | None, now: datetime) -> float | None:
     return min(max(0.0, seconds), LONGEST_WAIT_SECONDS)
 
 
-def backoff(failed_attempts: int, uniform: Callable[[float, float], float] = random.uniform) -> float:
+def backoff(failed_attempts: int) -> float:
     """Seconds until the next attempt at a task that had so many failed attempts, at least one."""
     longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(failed_attempts - 1, 30))
-    return uniform(longest / 2, longest)
+    return random.uniform(longest / 2, longest)
 
 
 def given_up(task: TaskItem, error: TransientError, max_attempts: int, now: datetime) -> str | None:

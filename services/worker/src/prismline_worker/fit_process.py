@@ -43,7 +43,7 @@ class Fit(NamedTuple):
 Kernel = Callable[[NDArray[np.float64], Mapping[str, Any]], Fit]
 
 #: The kernel, as `module:function`. The child imports it.
-KERNEL = "prismline_worker.kernel:fit_spectrum"
+KERNEL = "prismline_worker.phspectra_fit:fit_spectrum"
 
 #: Longest time, in seconds, in which a child imports its kernel: about 1 on an idle machine, more on a cold Lambda.
 START_TIMEOUT_S = 60.0

@@ -6,12 +6,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
+from prismline_contracts.decomposition import BASELINE_COLUMNS, NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.objects import CubeGeometry, LineProfile
 from prismline_gaussline import (
@@ -21,11 +22,12 @@ from prismline_gaussline import (
     Params,
     SpectralAxis,
     decompose,
+    kernel_available,
     refit_from_neighbours,
 )
 from prismline_gaussline.hyperfine import HyperfineGroup, fit_hyperfine
 from prismline_runtime.errors import PermanentError, TransientError
-from prismline_worker.chunk_file import Spectra
+from prismline_worker.chunk_file import SpectraBlock
 from prismline_worker.schema import FIT_SCHEMA
 
 #: Time budget of a spectrum, in seconds, that stands for no budget.
@@ -49,25 +51,32 @@ _COMPONENT_COLUMNS = {
     "component_fluxes": "flux",
     "component_flux_errors": "flux_err",
 }
+#: The same for columns that only groups of lines with an optical depth have. They are null in other tables.
+_DEPTH_COLUMNS = {"component_optical_depths": "optical_depth", "component_optical_depth_errors": "optical_depth_err"}
 
 
-def decompose_with_gaussline(block: Spectra, params: FitParams, *, budget_s: float | None = None) -> pa.Table:
+def decompose_with_gaussline(block: SpectraBlock, params: FitParams, *, budget_s: float | None = None) -> pa.Table:
     """A table of :data:`FIT_SCHEMA` with a row for each spectrum. Its metadata has the assumptions about the noise.
 
-    The noise of the block broadcasts to the shape of its spectra. None: gaussline estimates it, and so the
-    correlation if the parameters have none. A spectrum that takes longer than `budget_s` seconds is `timed_out`.
+    The noise of the block broadcasts to the shape of its spectra. None: gaussline estimates it. It estimates the level
+    of each spectrum if the noise is a shape, and the correlation if the parameters have none. A spectrum that takes
+    longer than `budget_s` seconds is `timed_out`.
 
     Raises `PermanentError` if the correlation is none that noise can have.
     """
     with _refusals():
         found = decompose(
-            block.spectra, _settings(params, budget_s), noise=block.noise, correlation=_correlation(params)
+            block.spectra,
+            _settings(params, budget_s),
+            noise=block.noise,
+            noise_is_shape=block.noise_is_shape,
+            correlation=_correlation(params),
         )
     return _table(found, block.x, block.y, params)
 
 
 def decompose_in_two_passes(
-    block: Spectra, shape: tuple[int, int], params: FitParams, *, budget_s: float | None = None
+    block: SpectraBlock, shape: tuple[int, int], params: FitParams, *, budget_s: float | None = None
 ) -> pa.Table:
     """As :func:`decompose_with_gaussline`, for an image of `shape` (ny, nx), row by row.
 
@@ -76,15 +85,24 @@ def decompose_in_two_passes(
     """
     settings, noise, correlation = _settings(params, budget_s), block.noise, _correlation(params)
     with _refusals():
-        found = decompose(block.spectra, settings, noise=noise, correlation=correlation)
+        found = decompose(
+            block.spectra, settings, noise=noise, noise_is_shape=block.noise_is_shape, correlation=correlation
+        )
         found = refit_from_neighbours(
-            block.spectra, found, shape, settings, rounds=MARGIN, noise=noise, correlation=correlation
+            block.spectra,
+            found,
+            shape,
+            settings,
+            rounds=MARGIN,
+            noise=noise,
+            noise_is_shape=block.noise_is_shape,
+            correlation=correlation,
         )
     return _table(found, block.x, block.y, params)
 
 
 def decompose_with_line(
-    block: Spectra,
+    block: SpectraBlock,
     params: FitParams,
     line: LineProfile,
     *,
@@ -108,7 +126,16 @@ def decompose_with_line(
             raise TransientError("The chunk's lines were not fitted in time; submit the cube with smaller chunks.")
         part = block.rows(slice(first, first + PART_SPECTRA))
         with _refusals():
-            found = fit_hyperfine(part.spectra, group, channels, settings, noise=part.noise, correlation=correlation)
+            found = fit_hyperfine(
+                part.spectra,
+                group,
+                channels,
+                settings,
+                noise=part.noise,
+                noise_is_shape=part.noise_is_shape,
+                correlation=correlation,
+                optical_depth=bool(params.optical_depth),
+            )
         parts.append(_table(found, part.x, part.y, params))
         done(len(parts[-1]))
     numbers = [(len(part), part.schema.metadata) for part in parts]
@@ -144,6 +171,20 @@ def with_correlation(params: FitParams, geometry: CubeGeometry | None) -> FitPar
     return params.model_copy(update={"correlation": geometry.noise_correlation})
 
 
+def with_noise_shape(block: SpectraBlock, params: FitParams, geometry: CubeGeometry | None) -> SpectraBlock:
+    """The block with the shape of the whole cube's noise, unless it or the parameters have a noise.
+
+    Only gaussline uses it. The level of each spectrum is still estimated.
+    """
+    shape = None if geometry is None else geometry.noise_shape
+    given = block.noise is not None or params.noise is not None
+    if shape is None or given or params.decomposer == "phspectra" or not kernel_available():
+        return block
+    n_channels = block.spectra.shape[1]
+    levels = np.array(shape)[np.arange(n_channels) * len(shape) // n_channels]
+    return replace(block, noise=levels[None, :], noise_is_shape=True)
+
+
 def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], params: FitParams) -> pa.Table:
     flags = found.flags.astype(np.int32)
     late = flags & Flag.TIME_LIMIT != 0
@@ -170,9 +211,12 @@ def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer],
         "flags": flags,
         "decomposer": pa.array(np.full(len(found), params.decomposer, dtype=object), mask=~fitted),
     }
+    if params.baseline_order is not None:
+        numbers |= {name: getattr(found, name) for name in BASELINE_COLUMNS[: params.baseline_order + 1]}
     columns |= {name: pa.array(values, mask=late | np.isnan(values)) for name, values in numbers.items()}
     columns |= {
         name: pa.ListArray.from_arrays(offsets, pa.array(getattr(found, column)[kept]))
-        for name, column in _COMPONENT_COLUMNS.items()
+        for name, column in (_COMPONENT_COLUMNS | (_DEPTH_COLUMNS if params.optical_depth else {})).items()
     }
+    columns |= {field.name: pa.nulls(len(found), field.type) for field in FIT_SCHEMA if field.name not in columns}
     return pa.table(columns, schema=FIT_SCHEMA.with_metadata(found.metadata()))

@@ -13,8 +13,8 @@ class GpuUnavailableError(ResourceUnavailableError):
     """There is no GPU. `sentinel` is the value of its parameter, or None if there is no parameter."""
 
     def __init__(self, resource: str, sentinel: str | None) -> None:
-        said = "does not exist" if sentinel is None else f"is {sentinel!r}"
-        super().__init__(f"No GPU is provisioned: the parameter of {resource} {said}.", resource=resource)
+        state = "does not exist" if sentinel is None else f"is {sentinel!r}"
+        super().__init__(f"No GPU is provisioned: the parameter of {resource} {state}.", resource=resource)
         self.sentinel = sentinel
 
 

@@ -36,6 +36,6 @@ class HostPauses:
 
     def learn(self, host: str) -> None:
         """Read from Valkey how long other processes pause `host`."""
-        said = self._cache.get(f"pause:{host}")
-        if said is not None:
-            self._until[host] = max(datetime.fromisoformat(said), self._until.get(host, self._clock()))
+        stored = self._cache.get(f"pause:{host}")
+        if stored is not None:
+            self._until[host] = max(datetime.fromisoformat(stored), self._until.get(host, self._clock()))

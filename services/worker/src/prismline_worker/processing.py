@@ -28,10 +28,10 @@ from prismline_runtime import (
     fault_point,
     service_metrics,
 )
+from prismline_worker.concurrency import keeping
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.going_runs import GoingRuns
-from prismline_worker.pacing import keeping
 from prismline_worker.progress import Progress
+from prismline_worker.run_state_cache import RunStateCache
 from prismline_worker.task_decisions import slot_wait
 from prismline_worker.workload import Workload
 
@@ -44,7 +44,7 @@ def on_chunk_process(
     message: Message,
     deps: Dependencies,
     workloads: Mapping[str, Workload],
-    going: GoingRuns,
+    run_states: RunStateCache,
 ) -> str | None:
     """Process the chunk, unless it has ended or its run was stopped. A permanent error fails the chunk.
 
@@ -52,7 +52,7 @@ def on_chunk_process(
     """
     workload = workloads.get(command.workload)
     missing = None if workload is None else _missing(workload, command)
-    if going.stopped(command.run_id):
+    if run_states.stopped(command.run_id):
         _skip(deps.ledger.chunk(command.run_id, command.chunk_id), "its run was stopped", command, message, deps)
         return None
     if missing is not None:
@@ -66,10 +66,10 @@ def on_chunk_process(
         if command.max_concurrency is not None:
             missing_slot = _take_slot(stack, command.max_concurrency, command, deps)
             if missing_slot is not None:
-                going.waits(command.run_id, missing_slot)
+                run_states.waits(command.run_id, missing_slot)
                 _wait_for_slot(message, deps)
                 return SENT_AGAIN
-        _process(workload, command, message, deps, workloads, going)
+        _process(workload, command, message, deps, workloads, run_states)
         return None
 
 
@@ -103,7 +103,7 @@ def _process(
     message: Message,
     deps: Dependencies,
     workloads: Mapping[str, Workload],
-    going: GoingRuns,
+    run_states: RunStateCache,
 ) -> None:
     """Begin an attempt, and record and announce its end."""
     start = deps.ledger.start_chunk(command.run_id, command.chunk_id)
@@ -119,7 +119,7 @@ def _process(
     except Exception as error:
         _give_back(start.chunk, error, _milliseconds(began), deps)
         raise
-    going.seen(finished.run)
+    run_states.seen(finished.run)
     fault_point("chunk.recorded", run_id=command.run_id, chunk_id=command.chunk_id)
     announce(finished, command, message, deps)
 
@@ -219,8 +219,8 @@ def announce(finished: Finished, command: ChunkProcess, message: Message, deps: 
         if finished.late:
             events.append(wrap(_recovered(run, chunk), traceparent=traceparent, key=(chunk.chunk_id,)))
     deps.transport.publish(*events)
-    if chunk.unsaid:
-        deps.ledger.mark_said(chunk)
+    if chunk.announcement_pending:
+        deps.ledger.mark_announced(chunk)
     if finished.changed:
         _count(chunk, deps)
 

@@ -8,8 +8,8 @@ from prismline_contracts.resources import GPU
 from prismline_runtime import ServiceSettings
 
 
-class WorkerSettings(ServiceSettings):
-    """Settings of the worker."""
+class WorkerSettings(ServiceSettings, env_ignore_empty=True):
+    """Settings of the worker. An empty variable counts as unset: a template cannot leave one out."""
 
     runs_table: str = Field(description="The ledger's table.")
     spectrum_budget_seconds: float = Field(default=5.0, gt=0, description="Time that one spectrum of a chunk may take.")
@@ -27,6 +27,27 @@ class WorkerSettings(ServiceSettings):
     )
     caption_timeout_seconds: float = Field(default=60.0, gt=0, description="Longest wait for one answer of the model.")
     caption_tries: int = Field(default=3, ge=1, description="Requests in one attempt before the message goes back.")
+    functions_runners: int | None = Field(
+        default=None,
+        ge=1,
+        description="Items of functions that one process works on at a time; default: one for each core.",
+    )
+    functions_python: str | None = Field(
+        default=None,
+        description="The Python interpreter of the environment in which functions are installed; default: that of the"
+        " worker.",
+    )
+    functions_paths: list[str] = Field(
+        default_factory=list, description="Further folders that functions are imported from, as JSON."
+    )
+    functions_variables: list[str] = Field(
+        default_factory=list, description="Environment variables that functions get, besides a few harmless ones."
+    )
+    functions_local: bool = Field(
+        default=False,
+        description="Run each function with the interpreter and from the folders that it was registered with. Only"
+        " where whoever may submit work may also run programs, as on a laptop.",
+    )
     urls_concurrency: int = Field(default=100, ge=1, description="URLs that one process fetches at a time.")
     urls_host_concurrency: int = Field(
         default=32, ge=0, description="Requests to one host at a time, over all processes; 0: no limit. Needs Valkey."

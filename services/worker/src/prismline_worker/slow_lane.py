@@ -15,10 +15,10 @@ from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.gaussline import with_correlation
+from prismline_worker.gaussline import with_correlation, with_noise_shape
 from prismline_worker.inputs import open_input
-from prismline_worker.located import located
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
+from prismline_worker.physical_columns import with_physical_columns
 
 #: Tries to patch an output that other workers keep replacing, before the message goes back to the queue.
 MERGES = 5
@@ -82,12 +82,12 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
     with open_input(command, bucket, deps, n_items=len(table)) as chunk_input:
         spectra = chunk_input.take(rows)
     refit = decompose(
-        spectra,
+        with_noise_shape(spectra, command.params, chunk_input.geometry),
         with_correlation(command.params, chunk_input.geometry),
         fitter=deps.fitter,
         deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
     )
-    refit = located(refit, spectra, chunk_input.geometry)
+    refit = with_physical_columns(refit, spectra, chunk_input.geometry)
     left = set(timed_out_rows(refit))
     if len(left) == len(rows):
         raise TransientError(f"None of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")

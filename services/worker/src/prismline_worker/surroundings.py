@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import Bucket, PermanentError
-from prismline_worker.chunk_file import Spectra
+from prismline_worker.chunk_file import SpectraBlock
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gaussline import MARGIN
 from prismline_worker.inputs import open_input
@@ -21,7 +21,7 @@ class Surrounded:
     """The spectra of a chunk among those around them."""
 
     #: Whole rows of the cube, row by row.
-    image: Spectra
+    image: SpectraBlock
     #: Rows and columns of the image.
     shape: tuple[int, int]
     #: The chunk's own spectra in the image.

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
+from prismline.supervisor import Outcome
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import NewerStatus
-from prismline_contracts.tasks import TaskItem, TaskResult
-from prismline_ledger import GivenBackTask, TaskEnding
+from prismline_contracts.tasks import TaskItem, TaskResult, TaskValue
+from prismline_ledger import GivenBackTask, TaskEnding, failures
 from prismline_runtime import PermanentError, TransientError, UnavailableError
-from prismline_worker.fetch_decisions import ThrottledError, backoff, given_up
+from prismline_worker.fetch_decisions import LONGEST_WAIT_SECONDS, ThrottledError, backoff, given_up
 
 #: Delays, in seconds, of messages with remaining tasks. A task gets the shortest of them that covers its wait.
-DELAYS = (0, 5, 15, 60, 180, 420, 900)
+DELAYS = (0, 2, 5, 15, 60, 180, 420, 900)
 #: Waits for a slot, in seconds: at first, and at most. They double with every deferral of the message.
 FIRST_SLOT_WAIT_SECONDS, LAST_SLOT_WAIT_SECONDS = 2.0, 60.0
 
@@ -37,20 +38,44 @@ class GivenBack:
         return GivenBackTask(self.task, self.error, self.interrupted, not_before(self.wait, now), self.duration_ms)
 
 
+class NoTimeError(UnavailableError):
+    """The invocation has no time left for the task."""
+
+
+class RunStoppedError(UnavailableError):
+    """The run was stopped before the worker had begun to fetch the URL."""
+
+
+class ItemFailedError(TransientError):
+    """A function has failed on an item. Its author says whether and when it is tried again."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.error)
+        self.error_type = outcome.error_type
+        #: Attempts that the item has in total.
+        self.attempts = 1 if outcome.permanent else outcome.attempts
+        #: Seconds before the second attempt.
+        self.delay = outcome.delay
+
+
 @dataclass(frozen=True)
 class Attempted:
     """A task whose attempt has ended, with its result or with the reason why there is none."""
 
     task: TaskItem
-    outcome: TaskResult | Exception
+    outcome: TaskResult | TaskValue | Exception
     duration_ms: int
+    #: Digest of the code of a function.
+    code: str | None = None
 
 
 def judge(attempted: Attempted, max_attempts: int, now: datetime) -> TaskEnding | GivenBack:
     """End the task, or give it back for another attempt."""
     task, outcome, took = attempted.task, attempted.outcome, attempted.duration_ms
-    if isinstance(outcome, TaskResult):
-        return TaskEnding(task, result=outcome, duration_ms=took)
+    if isinstance(outcome, TaskResult | TaskValue):
+        return TaskEnding(task, result=outcome, duration_ms=took, code=attempted.code)
+    if isinstance(outcome, ItemFailedError):
+        return _judge_item(attempted, outcome)
     if isinstance(outcome, PermanentError):
         return TaskEnding(task, error=str(outcome), duration_ms=took)
     error = outcome if isinstance(outcome, TransientError) else TransientError(f"{type(outcome).__name__}: {outcome}")
@@ -64,6 +89,21 @@ def judge(attempted: Attempted, max_attempts: int, now: datetime) -> TaskEnding 
     else:
         wait = backoff(max(1, task.attempts - task.interruptions))
     return GivenBack(task, str(error), interrupted, wait, took)
+
+
+def _judge_item(attempted: Attempted, error: ItemFailedError) -> TaskEnding | GivenBack:
+    """End an item on which its function has failed, or give it back. The wait doubles with each failed attempt."""
+    task, failed = attempted.task, failures(attempted.task) + 1
+    if failed >= error.attempts:
+        return TaskEnding(
+            task,
+            error=str(error),
+            error_type=error.error_type,
+            duration_ms=attempted.duration_ms,
+            code=attempted.code,
+        )
+    wait = min(LONGEST_WAIT_SECONDS, error.delay * 2.0 ** min(failed - 1, 30))
+    return GivenBack(task, str(error), interrupted=False, wait=wait, duration_ms=attempted.duration_ms)
 
 
 def not_before(wait: float, now: datetime) -> str | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any, Generic
 
 from prismline_contracts.base import now
 from prismline_contracts.commands import TasksProcess, queue_name
 from prismline_contracts.events import RunDrained, RunTasksRecovered
 from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, UrlParams
+from prismline_contracts.workloads import is_function
 from prismline_coordination import Stats
 from prismline_ledger import TaskEnding
 from prismline_runtime import (
@@ -24,8 +26,9 @@ from prismline_runtime import (
     service_metrics,
 )
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.going_runs import GoingRuns
-from prismline_worker.params import read_params
+from prismline_worker.function_tasks import FunctionTerms
+from prismline_worker.run_state_cache import RunStateCache
+from prismline_worker.runners import FunctionMissingError
 from prismline_worker.task_decisions import (
     Attempted,
     GivenBack,
@@ -34,31 +37,54 @@ from prismline_worker.task_decisions import (
     slot_wait,
     waits_for,
 )
-from prismline_worker.url_tasks import UrlTasks
+from prismline_worker.task_work import T, TaskKind
+
+
+@dataclass(frozen=True)
+class TaskKinds:
+    """The kinds of tasks that this process can work on."""
+
+    functions: TaskKind[FunctionTerms]
+    #: None: a worker of a pool, which takes no tasks of services.
+    urls: TaskKind[UrlParams] | None = None
 
 
 @dataclass
-class _Work:
-    """The work on the tasks of one message, and its results so far."""
+class _Results:
+    """What the work on the tasks of one message has brought so far."""
 
-    command: TasksProcess
-    message: Message
-    run: RunItem
-    params: UrlParams
-    deps: Dependencies
-    going: GoingRuns
     #: Tasks that are to be tried again, with the seconds that they wait.
     again: dict[str, float] = field(default_factory=dict)
     #: The run after the end of its tasks, if it was read.
     run_after: RunItem | None = None
     #: Ids of tasks that had FAILED, and were completed after all.
     late: list[str] = field(default_factory=list)
+    #: Whether the run was stopped meanwhile.
+    stopped: bool = False
     counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _Work(Generic[T]):
+    """The work on the tasks of one message."""
+
+    command: TasksProcess
+    message: Message
+    run: RunItem
+    terms: T
+    deps: Dependencies
+    run_states: RunStateCache
+    results: _Results
 
     @property
     def deadline(self) -> float:
-        """No fetch begins after it (`time.monotonic` seconds)."""
-        return self.message.delivery.deadline(self.deps.settings.deadline_margin_seconds + self.params.timeout_s)
+        """No attempt begins after it (`time.monotonic` seconds)."""
+        return self.message.delivery.deadline(self.deps.settings.deadline_margin_seconds + self.terms.timeout_s)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run was stopped, as the last `record` found. No attempt begins after it."""
+        return self.results.stopped
 
     def begin(self, ready: list[TaskItem]) -> list[TaskItem]:
         """Begin attempts at tasks. Return those that have begun."""
@@ -69,39 +95,39 @@ class _Work:
     def record(self, attempted: list[Attempted]) -> None:
         """End the tasks that have ended, and give back the others."""
         fault_point("tasks.worked", run_id=self.run.run_id)
-        moment = now()
-        judged = [judge(each, self.params.max_attempts, moment) for each in attempted]
+        moment, results = now(), self.results
+        judged = [judge(each, self.terms.max_attempts, moment) for each in attempted]
         if endings := [each for each in judged if isinstance(each, TaskEnding)]:
             ended = self.deps.ledger.end_tasks(self.run, endings)
-            self.run_after = ended.run or self.run_after
-            self.late += [task.task_id for task in ended.late]
+            results.run_after = ended.run or results.run_after
+            results.late += [task.task_id for task in ended.late]
             # A recovery has reopened such a task during its attempt.
-            self.again |= {task.task_id: 0.0 for task in ended.unchanged if not task.state.terminal}
-            self.counts.update(task.status.lower() for task in ended.changed)
-            self.counts["bytes"] += sum(task.result.length for task in ended.changed if task.result is not None)
+            results.again |= {task.task_id: 0.0 for task in ended.unchanged if not task.state.terminal}
+            results.counts.update(task.status.lower() for task in ended.changed)
+            stored = (task.result or task.value for task in ended.changed)
+            results.counts["bytes"] += sum(each.length for each in stored if each is not None)
             fault_point("tasks.some_ended", run_id=self.run.run_id)
         if given_back := [each for each in judged if isinstance(each, GivenBack)]:
             self.deps.ledger.give_back_tasks(self.run, [each.given(moment) for each in given_back])
-            self.again |= {each.task.task_id: each.wait for each in given_back}
-            self.counts["tried_again"] += len(given_back)
+            results.again |= {each.task.task_id: each.wait for each in given_back}
+            results.counts["tried_again"] += len(given_back)
             fault_point("tasks.given_back", run_id=self.run.run_id)
+        results.stopped = self.run_states.stopped(self.run.run_id)
 
     def waits(self, reason: str) -> None:
-        """Record why tasks found no slot."""
-        self.going.waits(self.run.run_id, reason)
+        """Record why tasks cannot begin."""
+        self.run_states.waits(self.run.run_id, reason)
 
 
 def on_tasks_process(
-    command: TasksProcess, message: Message, deps: Dependencies, urls: UrlTasks, going: GoingRuns
+    command: TasksProcess, message: Message, deps: Dependencies, kinds: TaskKinds, run_states: RunStateCache
 ) -> None:
     """Process the tasks that have not ended, unless their run was stopped."""
-    run = going.run(command.run_id)
+    # A recovery may have moved the run to other code just before it sent the message.
+    run = run_states.run(command.run_id, fresh=command.recovery is not None)
     if run.cancelled_at is not None:
         deps.logger.info("tasks_skipped", extra={"reason": "their run was stopped"})
         return
-    if command.workload != urls.name:
-        raise PermanentError(f"There is no workload {command.workload} of tasks; choose {urls.name}.")
-    params = read_params(UrlParams, command.params)
     tasks = deps.ledger.read_tasks(run, command.task_ids)
     fault_point("tasks.read", run_id=command.run_id)
     if missing := len(set(command.task_ids)) - len(tasks):
@@ -111,19 +137,28 @@ def on_tasks_process(
     later = {task.task_id: wait for task in left if (wait := waits_for(task, moment)) > 0}
     due = [task for task in left if task.task_id not in later]
 
-    work, deferred = _Work(command, message, run, params, deps, going), dict[str, float]()
+    results, waits = _Results(), dict[str, float | None]()
     if due:
-        waits = urls.work(due, work)
-        deferred = {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
+        kind: TaskKind[Any] | None = kinds.functions if is_function(command.workload) else kinds.urls
+        if kind is None:
+            raise PermanentError(f"A pool has no workers for tasks of {command.workload}.")
+        try:
+            terms = kind.terms(command, run)
+        except FunctionMissingError as reason:
+            run_states.waits(run.run_id, str(reason))
+            waits = dict.fromkeys(task.task_id for task in due)
+        else:
+            waits = kind.work(due, _Work(command, message, run, terms, deps, run_states, results))
+    deferred = {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
     fault_point("tasks.ended", run_id=command.run_id)
-    _send_rest(later | work.again | deferred, bool(deferred), command, message, deps)
+    _send_rest(later | results.again | deferred, bool(deferred), command, message, deps)
     fault_point("tasks.rest_sent", run_id=command.run_id)
     if not left:  # a worker may have died between the end of these tasks and the announcement
-        work.run_after = deps.ledger.drain_shard(command.run_id, command.shard if run.shard_count > 1 else None)
-    if work.run_after is not None:
-        going.seen(work.run_after)
-        _announce(work.run_after, work.late, message, deps)
-    _count(command, work.counts, deps)
+        results.run_after = deps.ledger.drain_shard(command.run_id, command.shard if run.shard_count > 1 else None)
+    if results.run_after is not None:
+        run_states.seen(results.run_after)
+        _announce(results.run_after, results.late, message, deps)
+    _count(command, results.counts, deps)
 
 
 def _send_rest(

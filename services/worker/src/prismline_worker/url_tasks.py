@@ -13,23 +13,27 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
 from prismline_contracts.commands import TasksProcess
+from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, TaskResult, UrlParams, result_key
 from prismline_coordination import Cache, Leases, RateLimit
 from prismline_runtime import UnavailableError, clients
 from prismline_web import guarded_async_client
 from prismline_worker.body_store import BodyStore
+from prismline_worker.concurrency import SlotPool, Slots
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.fair_places import FairPlaces
 from prismline_worker.fetch_decisions import ThrottledError
 from prismline_worker.fetcher import Fetcher
 from prismline_worker.host_pauses import HostPauses
-from prismline_worker.pacing import Pacing, Slots
+from prismline_worker.params import read_params
 from prismline_worker.settings import WorkerSettings
-from prismline_worker.task_decisions import Attempted, host_of
+from prismline_worker.task_decisions import Attempted, NoTimeError, RunStoppedError, host_of
+from prismline_worker.task_work import Work
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -46,45 +50,8 @@ RECORD_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class NoTimeError(UnavailableError):
-    """The invocation has no time left for the task."""
-
-
-class Work(Protocol):
-    """The work on tasks of one message, as the caller of `UrlTasks.work` does it."""
-
-    @property
-    def command(self) -> TasksProcess:
-        """The message."""
-        ...
-
-    @property
-    def params(self) -> UrlParams:
-        """The parameters of its run."""
-        ...
-
-    @property
-    def deadline(self) -> float:
-        """No fetch begins after it (`time.monotonic` seconds)."""
-        ...
-
-    def begin(self, ready: list[TaskItem]) -> list[TaskItem]:
-        """Begin attempts at tasks that may work now. Return those that have begun."""
-        ...
-
-    def record(self, attempted: list[Attempted]) -> None:
-        """Record attempts that have ended. Called every second and at the end."""
-        ...
-
-    def waits(self, reason: str) -> None:
-        """Record why tasks found no slot."""
-        ...
-
-
 class UrlTasks:
     """Works on tasks of the `urls` workload."""
-
-    name = "urls"
 
     def __init__(self, deps: Dependencies, s3: S3Client) -> None:
         self._deps = deps
@@ -101,7 +68,11 @@ class UrlTasks:
         """Make the workload with the clients that it needs."""
         return cls(deps, clients.s3())
 
-    def work(self, tasks: Sequence[TaskItem], work: Work) -> dict[str, float | None]:
+    def terms(self, command: TasksProcess, run: RunItem) -> UrlParams:  # noqa: ARG002  as for every kind of tasks
+        """The parameters of the run."""
+        return read_params(UrlParams, command.params)
+
+    def work(self, tasks: Sequence[TaskItem], work: Work[UrlParams]) -> dict[str, float | None]:
         """Fetch the URLs of tasks of one run. Return ids of tasks that were not begun, with the seconds they wait.
 
         None in place of the seconds: the run or the host has no slot now, or Valkey does not answer.
@@ -112,7 +83,7 @@ class UrlTasks:
 
     # ---- in the event loop
 
-    async def _work(self, tasks: Sequence[TaskItem], work: Work) -> dict[str, float | None]:
+    async def _work(self, tasks: Sequence[TaskItem], work: Work[UrlParams]) -> dict[str, float | None]:
         async with AsyncExitStack() as stack:
             try:
                 run = await self._run_slots(stack, tasks, work.command.max_concurrency)
@@ -144,7 +115,7 @@ class UrlTasks:
             return None
         wanted = min(len(tasks), self._settings.urls_concurrency)
         resource = f"run:{tasks[0].run_id}"
-        return await stack.enter_async_context(self._pacing.slots(resource, max_concurrency, wanted))
+        return await stack.enter_async_context(self._slot_pool.slots(resource, max_concurrency, wanted))
 
     async def _host_slots(
         self, stack: AsyncExitStack, tasks: Sequence[TaskItem]
@@ -168,7 +139,7 @@ class UrlTasks:
             if host and limit and self._deps.valkey.exists:
                 wanted = min(len(group), self._settings.urls_concurrency)
                 try:
-                    slots = self._pacing.slots(f"host:{host}", limit, wanted)
+                    slots = self._slot_pool.slots(f"host:{host}", limit, wanted)
                     hosts[host] = await stack.enter_async_context(slots)
                 except UnavailableError as error:
                     self._deps.logger.info("host_waits", extra={"host": host, "reason": str(error)})
@@ -176,21 +147,21 @@ class UrlTasks:
                     missing = str(error)
         return hosts, waits, missing
 
-    async def _attempt(self, task: TaskItem, work: Work, slots: Iterable[Slots | None]) -> Attempted:
+    async def _attempt(self, task: TaskItem, work: Work[UrlParams], slots: Iterable[Slots | None]) -> Attempted:
         began = time.monotonic()
         try:
             async with AsyncExitStack() as stack:
                 for held in slots:
                     if held is not None:
-                        await stack.enter_async_context(held.turn())
-                await stack.enter_async_context(self._room)
+                        await stack.enter_async_context(held.turn(task.run_id))
+                await stack.enter_async_context(self._room.place(task.run_id))
                 began = time.monotonic()
                 outcome: TaskResult | Exception = await self._fetch(task, work)
         except Exception as error:
             outcome = error
         return Attempted(task, outcome, round((time.monotonic() - began) * 1000))
 
-    async def _fetch(self, task: TaskItem, work: Work) -> TaskResult:
+    async def _fetch(self, task: TaskItem, work: Work[UrlParams]) -> TaskResult:
         host = host_of(task.source)
         if (wait := self._pauses.wait(host)) > 0:
             raise ThrottledError(f"{host} wants fewer requests.", wait=wait)
@@ -205,11 +176,13 @@ class UrlTasks:
             if not admission.granted:
                 raise ThrottledError(f"The rate limit of {host} is used up.", wait=admission.wait)
             await asyncio.sleep(admission.wait)
+        if work.stopped:
+            raise RunStoppedError("The run was stopped.", retry_after=0)
         if time.monotonic() >= work.deadline:
             raise NoTimeError("There was no time left to fetch it.", retry_after=0)
         key = result_key(task.run_id, task.task_id)
         try:
-            return await self._fetcher.fetch(task.source, work.params, self._store(work.command.bucket), key)
+            return await self._fetcher.fetch(task.source, work.terms, self._store(work.command.bucket), key)
         except ThrottledError as error:
             await asyncio.to_thread(self._pauses.pause, host, error.wait)
             raise
@@ -236,9 +209,9 @@ class UrlTasks:
             headers={"user-agent": self._settings.urls_user_agent},
         )
         self._fetcher = Fetcher(self._http)
-        self._pacing = Pacing(Leases(self._deps.valkey), self._deps.logger)
+        self._slot_pool = SlotPool(Leases(self._deps.valkey), self._deps.logger)
         #: Limits how many fetches this process makes at a time.
-        self._room = asyncio.Semaphore(most)
+        self._room = FairPlaces(most)
 
     @property
     def _settings(self) -> WorkerSettings:

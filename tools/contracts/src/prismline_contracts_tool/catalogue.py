@@ -174,11 +174,12 @@ def _marked(text: str) -> str:
 
 
 def _fields(name: str) -> str:
-    schema, said = schema_of(name), _comments(MODELS[name])
+    schema, descriptions = schema_of(name), comments(MODELS[name])
     parts = {None: schema} | schema.get("$defs", {})
     text = ""
     for part, each in parts.items():
         if "properties" not in each:
+            text += f'<h3 id="{part}">{part}</h3>\n<p>{_kind(each)}</p>\n' if part is not None else ""
             continue
         if part is not None:
             text += f'<h3 id="{part}">{part}</h3>\n'
@@ -188,7 +189,7 @@ def _fields(name: str) -> str:
                 f"<code>{field}</code>",
                 _kind(shape),
                 "yes" if field in required else "no",
-                _marked(shape.get("description") or (said.get(field, "") if part is None else "")),
+                _marked(shape.get("description") or (descriptions.get(field, "") if part is None else "")),
             )
             for field, shape in each["properties"].items()
         ]
@@ -248,7 +249,7 @@ def _kinds(shape: Mapping[str, Any]) -> Iterator[str]:
         yield " ".join([str(shape.get("type", "anything")), *limits, *pattern])
 
 
-def _comments(model: type[BaseModel]) -> dict[str, str]:
+def comments(model: type[BaseModel]) -> dict[str, str]:
     """The comments above the fields of a model, by the fields' names on the wire."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):

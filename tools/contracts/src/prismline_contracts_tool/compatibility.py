@@ -1,4 +1,4 @@
-"""Whether two versions of a contract can live side by side: which documents of a writer a reader would refuse.
+"""Whether two versions of a contract can be in use at the same time: which documents of a writer a reader would refuse.
 
 `differences(reader, writer)` compares two JSON Schemas by explicit rules. A rule that cannot show that the reader takes
 everything that the writer may write reports a difference, so a wrong answer is "incompatible", never "compatible".

@@ -39,7 +39,7 @@ NOBODY = Entry(Kind.MESSAGE, "", (), ())
 #: What to do about a change that breaks readers.
 ADVICE = (
     "Make the change additive, or keep the old contract and add the new one under the next major version:"
-    " docs/evolving-contracts.md."
+    " docs/how-to/change-a-contract.md."
 )
 
 

@@ -28,6 +28,7 @@ from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.messages import MESSAGES
 from prismline_contracts.objects import CubeGeometry
 from prismline_contracts.tasks import ShardItem, TaskItem, UrlsManifest
+from prismline_contracts.workloads import FunctionManifest, RegisteredWorkload
 from prismline_contracts_tool.registry import REGISTRY
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -41,6 +42,8 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "manifest.v1": SpectraManifest,
     "captions_manifest.v1": CaptionsManifest,
     "urls_manifest.v1": UrlsManifest,
+    "function_manifest.v1": FunctionManifest,
+    "registered_workload.v1": RegisteredWorkload,
     "caption_window.v1": CaptionWindow,
     "caption.v1": Caption,
     "cube_geometry.v1": CubeGeometry,

@@ -101,7 +101,9 @@ def columns_of(items: Iterable[Mapping[str, Any]], opened_at: datetime, now: str
         number = int(key[len(_CHUNK_ID) :]) if key.startswith(_CHUNK_ID) else int(item["index"])
         state = _CODES.get(item["status"], PENDING)
         started, ended = item.get("started_at"), item.get("completed_at")
-        if state in (PENDING, IN_PROGRESS) and _waits(item, started or "", now):
+        if (state == PENDING and item.get("attempts", 0)) or (
+            state in (PENDING, IN_PROGRESS) and _waits(item, started or "", now)
+        ):
             state = DEFERRED
         rows.append(
             (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prismline_api.cells.models import AttemptErrorView, CellView
 from prismline_api.dependencies import Dependencies
+from prismline_api.reading import retry_view
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.tasks import TaskItem, task_id
 from prismline_http.problems import not_found
@@ -40,6 +41,7 @@ def _chunk(chunk: ChunkItem, cell: int, run: RunItem, deps: Dependencies) -> Cel
         output=chunk.output_key,
         length=chunk.n_bytes,
         errors=_errors(chunk),
+        retry=retry_view(chunk, run, deps),
         output_url=deps.link(chunk.output_key) if chunk.output_key else None,
         trace_id=run.trace_id,
         **{name: getattr(chunk, name) for name in same.split()},
@@ -62,6 +64,7 @@ def _task(task: TaskItem, run: RunItem, deps: Dependencies) -> CellView:
         id=task.address,
         input=task.source,
         errors=_errors(task),
+        retry=retry_view(task, run, deps),
         http_status=result.http_status if result else None,
         content_type=result.content_type if result else None,
         length=result.length if result else None,

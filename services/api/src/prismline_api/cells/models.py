@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prismline_api.models import Response, ShownStatus
+from prismline_api.models import RETRY, Response, RetryView, ShownStatus
 from prismline_contracts.base import MOST_INDEX
 
 _DIFFERENCES = (
@@ -86,6 +86,7 @@ class CellView(Response):
     resends: Annotated[int, Field(description="How often the sweeper sent its message again.")] = 0
     error: Annotated[str | None, Field(description="Why it failed.")] = None
     last_error: Annotated[str | None, Field(description="Why the latest attempt did not complete it.")] = None
+    retry: Annotated[RetryView | None, RETRY] = None
     errors: Annotated[
         list[AttemptErrorView], Field(description="The latest 20 attempts without a result, the earliest first.")
     ]

@@ -34,7 +34,7 @@ from prismline_api.cells.columns import (
 from prismline_contracts.base import chunk_id, timestamp
 from prismline_contracts.items import CHUNK_SK_PREFIX, RunItem
 from prismline_ledger import Ledger
-from prismline_runtime import Page, side_by_side
+from prismline_runtime import Page, call_concurrently
 
 #: Shortest time between two looks at the ledger, in seconds.
 LOOK_SECONDS = 1.0
@@ -71,7 +71,7 @@ class _Stretch:
     read_at: float = 0.0
 
     @property
-    def settled(self) -> bool:
+    def final(self) -> bool:
         """Whether all its cells have ended, and no cell can be added."""
         return self.until is not None and self.cells.count(COMPLETED, FAILED) == len(self.cells)
 
@@ -173,14 +173,14 @@ class RunCells:
             changed, was_complete = [], self._complete
             until = began + (LATER_SECONDS if was_complete else FIRST_SECONDS)
             waiting = sorted(
-                (each for each in self._stretches if not (each.settled and each.read_at)), key=lambda each: each.urgency
+                (each for each in self._stretches if not (each.final and each.read_at)), key=lambda each: each.urgency
             )
             all_ended = counts.total is not None and counts.completed + counts.failed == counts.total == self._n_ended
             while waiting and not (all_ended and waiting[0].read_at):
                 # Stretches that were never read come before all others.
                 some = [each for each in waiting[:READERS] if not each.read_at] or waiting[:READERS]
                 waiting = waiting[len(some) :]
-                pages = side_by_side(partial(self._page, run), some)
+                pages = call_concurrently(partial(self._page, run), some)
                 for stretch, page in zip(some, pages, strict=True):
                     found, rest = self._take(stretch, page, opened_at)
                     changed.append(found)

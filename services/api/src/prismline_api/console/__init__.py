@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from prismline_api.console.map_pages import router as map_pages
-from prismline_api.console.pages import SignInRequiredError, router, to_login
+from prismline_api.console.pages import SignInRequiredError, no_page, router, to_login
 from prismline_api.dependencies import Dependencies
 from prismline_http.headers import SecurityHeaders
 
@@ -27,6 +27,7 @@ def install(app: FastAPI, deps: Dependencies) -> None:
     app.include_router(map_pages)
     app.add_exception_handler(SignInRequiredError, to_login)
     app.mount("/console/static", StaticFiles(directory=STATIC), name="console-static")
+    app.include_router(no_page)
     app.add_middleware(SecurityHeaders, pages="/console", upload_origin=upload_origin(deps))
 
 

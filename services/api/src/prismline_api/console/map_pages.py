@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from prismline_api.console.pages import Opened, page
+from prismline_api.console.pages import Opened, page, page_of_run
 from prismline_api.parameters import Deps
 
 router = APIRouter(include_in_schema=False)
@@ -17,7 +17,7 @@ OtherRun = Annotated[str, Query(max_length=80)]
 @router.get("/console/runs/{run_id}/cube")
 def cube_page(request: Request, run_id: str, opened: Opened, deps: Deps) -> Response:
     """The maps and the spectra of a run."""
-    return page(request, opened, deps, "cube.html", run_id=run_id)
+    return page_of_run(request, opened, deps, "cube.html", run_id)
 
 
 @router.get("/console/compare")

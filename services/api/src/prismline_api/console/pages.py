@@ -15,6 +15,7 @@ from starlette.templating import Jinja2Templates
 
 from prismline_api.dependencies import Dependencies
 from prismline_api.parameters import Deps
+from prismline_api.reading import find_run
 from prismline_contracts.commands import Queue
 from prismline_contracts.jobs import api_key_sha256
 from prismline_http.access import address_of
@@ -41,6 +42,8 @@ templates = Jinja2Templates(directory=Path(__file__).parent / "templates")
 templates.env.globals["pages"] = PAGES
 templates.env.globals["overseeing_pages"] = OVERSEEING_PAGES
 router = APIRouter(include_in_schema=False)
+#: The answer to every other path below `/console`. It comes after all others.
+no_page = APIRouter(include_in_schema=False)
 
 
 class SignInRequiredError(Exception):
@@ -115,6 +118,25 @@ def page(request: Request, opened: tuple[Session, Caller], deps: Dependencies, n
     return response
 
 
+def page_of_run(
+    request: Request, opened: tuple[Session, Caller], deps: Dependencies, name: str, run_id: str
+) -> Response:
+    """The page `name` of a run. If the caller has no such run, a page that says so."""
+    _, caller = opened
+    try:
+        find_run(caller, run_id, deps)
+    except ProblemError as error:
+        return not_found_page(request, opened, deps, error.detail)
+    return page(request, opened, deps, name, run_id=run_id)
+
+
+def not_found_page(request: Request, opened: tuple[Session, Caller], deps: Dependencies, why: str) -> Response:
+    """The page that says what does not exist, with the status 404."""
+    response = page(request, opened, deps, "not-found.html", why=why)
+    response.status_code = HTTPStatus.NOT_FOUND
+    return response
+
+
 def _remember(response: Response, request: Request, session: Session, deps: Dependencies) -> None:
     response.set_cookie(
         deps.access.sessions.cookie_name,
@@ -142,7 +164,7 @@ def runs_page(request: Request, opened: Opened, deps: Deps) -> Response:
 @router.get("/console/runs/{run_id}")
 def run_page(request: Request, run_id: str, opened: Opened, deps: Deps) -> Response:
     """One run."""
-    return page(request, opened, deps, "run.html", run_id=run_id)
+    return page_of_run(request, opened, deps, "run.html", run_id)
 
 
 @router.get("/console/dead-letters")
@@ -167,6 +189,12 @@ def system_page(request: Request, opened: Opened, deps: Deps) -> Response:
 def contracts_page(request: Request, opened: Opened, deps: Deps) -> Response:
     """The contracts: the producers and consumers of each message."""
     return page(request, opened, deps, "contracts.html")
+
+
+@no_page.get("/console/{path:path}")
+def missing_page(request: Request, path: str, opened: Opened, deps: Deps) -> Response:
+    """A page that does not exist."""
+    return not_found_page(request, opened, deps, f"The console has no page /console/{path}. Check the address.")
 
 
 # ---- signing in with an API key

@@ -76,14 +76,14 @@ def measured(
         results = cloudwatch.get_metric_data(
             MetricDataQueries=queries, StartTime=now - WINDOW, EndTime=now, ScanBy="TimestampDescending"
         )["MetricDataResults"]
-    heard: dict[int, datetime] = {}
+    last_seen: dict[int, datetime] = {}
     for result in results:
         moments = [moment for moment, value in zip(result["Timestamps"], result["Values"], strict=True) if value > 0]
         if moments:
             number = int(result["Id"].partition("_")[2])
-            heard[number] = max([*moments, *([heard[number]] if number in heard else [])])
+            last_seen[number] = max([*moments, *([last_seen[number]] if number in last_seen else [])])
     return [
-        ProcessView(name=name, service=service, heard_at=timestamp(heard[number]) if number in heard else None)
+        ProcessView(name=name, service=service, heard_at=timestamp(last_seen[number]) if number in last_seen else None)
         for number, (service, name) in enumerate(names)
     ]
 

@@ -22,6 +22,12 @@ def get_alerts(_caller: Overseer, deps: Deps) -> AlertsView:
     return deps.alerts.view()
 
 
+@router.get("/alerts/mute", tags=["alerts"], response_model_exclude_none=True)
+def get_mute(_caller: Overseer, deps: Deps) -> MuteView:
+    """Show whether alerts are muted, and until when."""
+    return deps.alerts.mute()
+
+
 @router.post("/alerts/mute", tags=["alerts"], response_model_exclude_none=True)
 def mute_alerts(body: MuteRequest, caller: OverseeingOperator, deps: Deps) -> MuteView:
     """Mute alerts from now on: none is posted. An alarm that is still on at the end of the mute is posted then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,8 +17,10 @@ from pydantic import Field
 from prismline_api.deployment.processes import ProcessView, measured, reported
 from prismline_api.models import Response
 from prismline_contracts.base import now, timestamp
-from prismline_contracts.commands import dead_letter_queue_name, queue_name
+from prismline_contracts.commands import Queue, dead_letter_queue_name, queue_name
 from prismline_contracts.deploying import DEPLOYED_PARAMETERS
+from prismline_contracts.pools import POOL_QUEUE_PREFIX
+from prismline_ledger import QueueLook
 from prismline_runtime import aws_errors, batches
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
 
 #: How long all requests share one answer, in seconds. So many open pages ask SQS no more often than one page.
 FRESH_SECONDS = 2.0
+#: Queues of runs whose depths are remembered.
+MOST_QUEUES = 64
+#: The processes that read the queues of runs, as a supervisor reports them. Any other queue is that of one run.
+READERS_OF: Mapping[str, str] = {
+    Queue.SPLIT: "splitter",
+    Queue.CHUNKS: "worker",
+    Queue.TASKS: "fetcher",
+    Queue.RUNS: "status",
+}
 #: Queues that are asked at the same time.
 READERS = 8
 #: The attributes of a queue that are read from SQS.
@@ -115,6 +126,8 @@ class System:
         self._fresh_seconds = fresh_seconds
         self._looking = threading.Lock()
         self._seen: tuple[float, SystemView] | None = None
+        self._looking_at_queue = threading.Lock()
+        self._queues: dict[str, tuple[float, QueueLook | None]] = {}
 
     def view(self) -> SystemView:
         """The deployment now. Requests at the same time share one answer."""
@@ -122,6 +135,37 @@ class System:
             if self._seen is None or time.monotonic() - self._seen[0] > self._fresh_seconds:
                 self._seen = (time.monotonic(), self._look())
             return self._seen[1]
+
+    def queue(self, name: str) -> QueueLook | None:
+        """One queue of runs, by its short name or the full name of a run's own queue. None if it does not exist."""
+        short = name.removeprefix(self._prefix)
+        with self._looking_at_queue:
+            seen = self._queues.get(short)
+            if seen is None or time.monotonic() - seen[0] > self._fresh_seconds:
+                if len(self._queues) > MOST_QUEUES:
+                    self._queues.clear()
+                seen = self._queues[short] = (time.monotonic(), self._look_at(short))
+            return seen[1]
+
+    def _look_at(self, name: str) -> QueueLook | None:
+        with aws_errors(f"read the depth of the queue {name}"):
+            try:
+                url = self._sqs.get_queue_url(QueueName=self._prefix + name)["QueueUrl"]
+            except self._sqs.exceptions.QueueDoesNotExist:
+                return None
+            visible, hidden, delayed = self._depth(url)
+        # The processes of a pool have the name of its queue.
+        reader = name if name.startswith(POOL_QUEUE_PREFIX) else READERS_OF.get(name, READERS_OF[Queue.TASKS])
+        # A queue with messages in flight has a consumer.
+        consumers = self._running(reader) if visible and not hidden else None
+        return QueueLook(name, visible + delayed, hidden, consumers)
+
+    def _running(self, reader: str) -> int | None:
+        """How many processes with this name run. None: no supervisor reports. On AWS a function starts when needed."""
+        if not self._process_reports:
+            return None
+        processes = reported(self._ssm, self._environment)
+        return sum(each.running or 0 for each in processes if each.name == reader) if processes else None
 
     def _look(self) -> SystemView:
         at = self._clock()

@@ -19,10 +19,10 @@ from aws_lambda_powertools import Logger
 from numpy.typing import NDArray
 
 from prismline_api.maps.chunks import ChunkIndex, Holder, Output, RunChunks
-from prismline_api.maps.memory import Memory
+from prismline_api.maps.map_cache import MapCache
 from prismline_api.maps.outputs import ParquetRanges
 from prismline_contracts.maps import ChunkShade, MapName
-from prismline_cube import MAP_COLUMNS, Reduction, SpectralAxis, Tile, TileSums, map_values
+from prismline_cube import MAP_COLUMNS, DisplayAxis, Reduction, Tile, TileSums, map_values
 from prismline_runtime import Bucket, PermanentError
 
 #: Seconds that a request waits for chunks to be read. The answer has the values that were read by then.
@@ -143,7 +143,7 @@ class Maps:
     Raises UnavailableError if S3 does not answer. A chunk whose output cannot be read has no values.
     """
 
-    def __init__(self, bucket: Bucket, index: ChunkIndex, memory: Memory, logger: Logger) -> None:
+    def __init__(self, bucket: Bucket, index: ChunkIndex, memory: MapCache, logger: Logger) -> None:
         self._bucket = bucket
         self._index = index
         self._memory = memory
@@ -272,7 +272,7 @@ class Maps:
         """The values of a completed chunk. They are read if they are not in memory."""
         return self._memory.later(
             ("values", *self._key(chunks, name, holder)),
-            lambda: self._load(chunks, name, holder, SpectralAxis.of(chunks.geometry)),
+            lambda: self._load(chunks, name, holder, DisplayAxis.of(chunks.geometry)),
             lambda loaded: loaded.values.nbytes,
         )
 
@@ -281,7 +281,7 @@ class Maps:
         assert holder.output is not None, "only completed chunks have values"
         return chunks.run_id, name, holder.chunk_id, holder.output.etag
 
-    def _load(self, chunks: RunChunks, name: MapName, holder: Holder, axis: SpectralAxis) -> _ChunkValues:
+    def _load(self, chunks: RunChunks, name: MapName, holder: Holder, axis: DisplayAxis) -> _ChunkValues:
         assert holder.output is not None, "only completed chunks have values"
         try:
             table = self._open(holder.output).columns(MAP_COLUMNS[name])

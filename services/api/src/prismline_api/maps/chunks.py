@@ -79,8 +79,8 @@ class RunChunks:
 @dataclass(frozen=True)
 class _Known:
     chunks: RunChunks
-    #: The state of the run's item at that time, see `_said`.
-    said: tuple[object, ...]
+    #: The state of the run's item at that time, see `_state`.
+    state: tuple[object, ...]
     read_at: float
     seconds: float
 
@@ -120,7 +120,7 @@ class ChunkIndex:
         self._known.pop(run_id, None)
 
     def _fresh(self, known: _Known, run: RunItem) -> bool:
-        if known.chunks.final and known.said == _said(run):
+        if known.chunks.final and known.state == _state(run):
             return True
         return self._clock() - known.read_at < max(FRESH_SECONDS, FRESH_FACTOR * known.seconds)
 
@@ -132,7 +132,7 @@ class ChunkIndex:
         versions = self._versions(output_prefix(run.survey, run.run_id))
         holders = sorted((Holder.of(item, versions) for item in items), key=lambda holder: holder.first)
         chunks = RunChunks(run.run_id, run.survey, geometry, tuple(holders), final=run.drained_at is not None)
-        return _Known(chunks, _said(run), began, self._clock() - began)
+        return _Known(chunks, _state(run), began, self._clock() - began)
 
     def _versions(self, prefix: str) -> dict[str, Output]:
         with aws_errors(f"list s3://{self._bucket.name}/{prefix}"):
@@ -144,6 +144,6 @@ class ChunkIndex:
             }
 
 
-def _said(run: RunItem) -> tuple[object, ...]:
+def _state(run: RunItem) -> tuple[object, ...]:
     """The attributes of a run's item that change when an ended chunk changes: by a recovery, late success or refit."""
     return run.drained_at, run.drains, run.moves, run.chunks_completed, run.n_timed_out, run.n_refit_failed

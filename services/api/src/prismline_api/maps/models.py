@@ -105,7 +105,11 @@ class Measured(Response):
 
 
 class LineView(Response):
-    """The lines of which each component is the sum. Line i has the height `amplitude * weights[i]`."""
+    """The lines of which each component is the sum. Line i has the height `amplitude * weights[i]`.
+
+    Of the sum, `amplitude * profile`, an optical depth leaves
+    `amplitude / optical_depth * (1 - exp(-optical_depth * profile))`.
+    """
 
     name: Annotated[str | None, Field(description="The hyperfine group. Absent: the job gave a table.")] = None
     offsets: Annotated[list[float], Field(description="Position of each line minus the component's, on the axis.")]
@@ -122,6 +126,9 @@ class ComponentView(Response):
     mean: Measured
     stddev: Measured
     flux: Measured
+    optical_depth: Annotated[
+        Measured | None, Field(description="Summed over the lines. Absent: they are optically thin.")
+    ] = None
 
 
 class FitView(Response):
@@ -130,7 +137,10 @@ class FitView(Response):
     status: Annotated[str, Field(description="`fitted`, `empty`, `blank` or `timed_out`.")]
     components: list[ComponentView]
     line: Annotated[LineView | None, Field(description="Absent: each component is one Gaussian.")] = None
-    model: Annotated[list[float], Field(description="The sum of the components at each channel.")]
+    baseline: Annotated[
+        list[float] | None, Field(description="The fitted baseline at each channel. Absent: none was fitted.")
+    ] = None
+    model: Annotated[list[float], Field(description="The sum of the components and the baseline at each channel.")]
     residual: Annotated[list[Known] | None, Field(description="The data minus the model.")] = None
     rms: Known = None
     chi2_reduced: Known = None

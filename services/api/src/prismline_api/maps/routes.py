@@ -221,9 +221,9 @@ def _chunks(caller: Caller, run_id: str, deps: Dependencies) -> RunChunks:
 
 
 def _axis(chunks: RunChunks) -> AxisView:
-    from prismline_cube import SpectralAxis  # noqa: PLC0415 - numpy
+    from prismline_cube import DisplayAxis  # noqa: PLC0415 - numpy
 
-    axis = SpectralAxis.of(chunks.geometry)
+    axis = DisplayAxis.of(chunks.geometry)
     return AxisView(name=axis.name, unit=axis.unit, start=axis.start, step=axis.step, linear=chunks.geometry.linear)
 
 

@@ -10,25 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_api.maps.building import Maps
+from prismline_api.maps.chunk_spectra import neighbours, read_spectra
 from prismline_api.maps.chunks import Holder, RunChunks
-from prismline_api.maps.inputs import neighbours, read_spectra
-from prismline_api.maps.memory import Memory
+from prismline_api.maps.map_cache import MapCache
 from prismline_api.maps.models import ComponentView, FitView, HolderView, LineView, Measured, SpectrumView
+from prismline_contracts.decomposition import BASELINE_COLUMNS
 from prismline_contracts.items import ChunkItem
 from prismline_contracts.maps import flag_names
 from prismline_contracts.objects import CubeGeometry
-from prismline_cube import SpectralAxis, gaussians, sky_coordinates
+from prismline_cube import DisplayAxis, gaussians, sky_coordinates
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PermanentError, PrismlineError
 
 Spectrum = NDArray[np.floating[Any]]
 
 
-class Spectra:
+class SpectrumReader:
     """Shows single spectra. A process has one. Raises UnavailableError if DynamoDB or S3 does not answer."""
 
     def __init__(
-        self, ledger: Ledger, bucket: Bucket, open_bucket: Callable[[str], Bucket], maps: Maps, memory: Memory
+        self, ledger: Ledger, bucket: Bucket, open_bucket: Callable[[str], Bucket], maps: Maps, memory: MapCache
     ) -> None:
         self._ledger = ledger
         self._bucket = bucket
@@ -39,7 +40,7 @@ class Spectra:
     def show(self, chunks: RunChunks, x: int, y: int) -> SpectrumView:
         """The spectrum at a pixel of the cube."""
         geometry = chunks.geometry
-        axis, index = SpectralAxis.of(geometry), y * geometry.nx + x
+        axis, index = DisplayAxis.of(geometry), y * geometry.nx + x
         shown = SpectrumView(
             run_id=chunks.run_id,
             x=x,
@@ -107,30 +108,38 @@ class Spectra:
         return _number(longitude), _number(latitude)
 
 
-def _fit(row: dict[str, Any], axis: SpectralAxis, data: Spectrum | None, geometry: CubeGeometry) -> FitView:
+def _fit(row: dict[str, Any], axis: DisplayAxis, data: Spectrum | None, geometry: CubeGeometry) -> FitView:
     """The fit in a row of an output, in units of the axis, and the model: the sum of its components."""
     lists = [row[f"component_{name}"] or [] for name in ("amplitudes", "means", "stddevs")]
-    components = np.array(lists, dtype=np.float64).T.reshape(-1, 3)
+    depths = row.get("component_optical_depths") or [math.nan] * len(lists[0])  # absent in outputs of older workers
+    components = np.array([*lists, depths], dtype=np.float64).T.reshape(-1, 4)
     if row["component_fluxes"] is None:  # phspectra writes no areas
         row = row | {"component_fluxes": (math.sqrt(2 * math.pi) * components[:, 0] * components[:, 2]).tolist()}
     line = geometry.line
-    model = gaussians(components, np.arange(geometry.n_channels, dtype=np.float64), line).sum(axis=0)
+    channels = np.arange(geometry.n_channels, dtype=np.float64)
+    coefficients = [row.get(name) for name in BASELINE_COLUMNS]  # absent in outputs of older workers
+    known = [value or 0.0 for value in coefficients]
+    baseline = None if coefficients[0] is None else np.polynomial.Polynomial(known)(channels)
+    model = gaussians(components, channels, line).sum(axis=0) + (0.0 if baseline is None else baseline)
     step = abs(axis.step)
+    thick = bool(row.get("component_optical_depths"))
     parts = zip(
         _measured(row, "amplitude", "amplitudes"),
         _measured(row, "mean", "means", step, axis.at),
         _measured(row, "stddev", "stddevs", step),
         _measured(row, "flux", "fluxes", step),
+        _measured(row, "optical_depth", "optical_depths") if thick else [None] * len(components),
         strict=True,
     )
     return FitView(
         status=row["status"],
         components=[
-            ComponentView(amplitude=amplitude, mean=mean, stddev=stddev, flux=flux)
-            for amplitude, mean, stddev, flux in parts
+            ComponentView(amplitude=amplitude, mean=mean, stddev=stddev, flux=flux, optical_depth=depth)
+            for amplitude, mean, stddev, flux, depth in parts
         ],
         line=line
         and LineView(name=line.name, offsets=[each * axis.step for each in line.offsets], weights=line.weights),
+        baseline=None if baseline is None else baseline.tolist(),
         model=model.tolist(),
         residual=None if data is None else _numbers(data - model),
         rms=_number(row["rms"]),

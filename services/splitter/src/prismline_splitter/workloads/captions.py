@@ -14,7 +14,7 @@ from prismline_splitter.workload import Source, Split
 UPLOADS = 8
 
 
-class Captions:
+class CaptionsSplitter:
     """The `captions` workload. The splitter does not read the frames; the worker does."""
 
     name = "captions"
@@ -37,4 +37,4 @@ class Captions:
         return Split(chunks, n_items=len(chunks))
 
 
-WORKLOAD = Captions()
+WORKLOAD = CaptionsSplitter()

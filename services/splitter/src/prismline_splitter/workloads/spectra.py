@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,8 +51,9 @@ from prismline_splitter.chunking import (
 )
 from prismline_splitter.correlation import correlation_in, sample_parts
 from prismline_splitter.geometry import geometry_of
-from prismline_splitter.inputs import SMALL_CUBE_BYTES, cost_of
+from prismline_splitter.input_cost import SMALL_CUBE_BYTES, cost_of
 from prismline_splitter.noise import read_noise
+from prismline_splitter.noise_shape import shape_in
 from prismline_splitter.workload import Source, Split
 
 #: Spectra are read from the cube and written to a chunk's file in blocks of at most this many bytes.
@@ -67,7 +68,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 T = TypeVar("T")
 
 
-class Spectra:
+class SpectraSplitter:
     """The `spectra` workload: a cube, cut into chunks of consecutive spectra.
 
     A chunk's input is a copy of its spectra, or a reference to the bytes of the cube that hold them.
@@ -93,7 +94,7 @@ class Spectra:
         return split
 
 
-WORKLOAD = Spectra()
+WORKLOAD = SpectraSplitter()
 
 
 @dataclass(frozen=True)
@@ -226,9 +227,9 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
         with _cube_errors(_failed(original)):
             return reader_of(whole, original.bucket).gather(index)
 
-    correlation = _correlation(layout, manifest, source, sample)
+    geometry = _with_noise_of_the_cube(geometry, layout, manifest, source, sample)
     size = source.pinned("chunk_size", lambda: _referring_chunk_size(layout, header, manifest))
-    source.bucket.write(geometry_key(source.run_id), _geometry_json(geometry, correlation))
+    source.bucket.write(geometry_key(source.run_id), _geometry_json(geometry))
     with TemporaryDirectory(prefix="prismline-noise-", dir=source.workdir) as directory:
         noise = _noise(header, manifest, Path(directory), source)
         if noise is not None:
@@ -261,7 +262,7 @@ def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Spli
             with _cube_errors(failed):
                 return cube.gather(index)
 
-        geometry = _geometry_json(described, _correlation(layout, manifest, source, sample))
+        geometry = _geometry_json(_with_noise_of_the_cube(described, layout, manifest, source, sample))
         size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
         source.bucket.write(geometry_key(source.run_id), geometry)
         about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
@@ -282,26 +283,40 @@ def _noise(cube: CubeHeader, manifest: SpectraManifest, folder: Path, source: So
         return read_noise(path, cube, folder)
 
 
-def _correlation(
+def _with_noise_of_the_cube(
+    geometry: CubeGeometry,
     layout: Layout,
     manifest: SpectraManifest,
     source: Source,
     sample: Callable[[NDArray[np.int64]], NDArray[np.floating[Any]]],
-) -> list[float] | None:
-    """The correlation of the cube's noise, which the run's first delivery pins. None: each spectrum has its own.
+) -> CubeGeometry:
+    """The geometry with two estimates for the whole cube: the noise's correlation, and its level along the spectra.
 
-    sample: reads the spectra with these indices, which ascend.
+    The run's first delivery pins both estimates. A value that the parameters give is not estimated. phspectra uses
+    neither, and a run with a baseline has no estimate. sample: reads the spectra with these indices, which ascend.
     """
-    if manifest.params.correlation is not None or manifest.params.decomposer == "phspectra":
-        return None
+    params = manifest.params
+    if params.decomposer == "phspectra" or params.baseline_order is not None:
+        return geometry  # a baseline would count as noise; gaussline subtracts it first
 
-    def find() -> str:
+    @cache
+    def spectra() -> NDArray[np.floating[Any]] | None:
         parts = sample_parts(layout)
-        index = np.unique(np.concatenate([np.array(part, dtype=np.int64) for part in parts])) if parts else None
-        return json.dumps(None if index is None else correlation_in(sample(index)))
+        return sample(np.unique(np.concatenate([np.array(part, np.int64) for part in parts]))) if parts else None
 
-    found: list[float] | None = json.loads(source.pinned("noise_correlation", find))
-    return found
+    def estimated(name: str, estimate: Callable[[NDArray[np.floating[Any]]], list[float] | None]) -> Any:
+        def find() -> str:
+            found = spectra()
+            return json.dumps(None if found is None else estimate(found))
+
+        return json.loads(source.pinned(name, find))
+
+    known = {}
+    if params.correlation is None:
+        known["noise_correlation"] = estimated("noise_correlation", correlation_in)
+    if params.noise is None:
+        known["noise_shape"] = estimated("noise_shape", shape_in)
+    return geometry.model_copy(update=known)
 
 
 def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
@@ -315,7 +330,9 @@ def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraMan
 
 def _kind(manifest: SpectraManifest) -> str:
     """The key of `COST_MS`."""
-    return "second pass" if manifest.params.second_pass else manifest.params.decomposer
+    if manifest.params.second_pass:
+        return "second pass"
+    return "baseline" if manifest.params.baseline_order is not None else manifest.params.decomposer
 
 
 def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
@@ -422,6 +439,5 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
         np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _geometry_json(geometry: CubeGeometry, correlation: list[float] | None) -> bytes:
-    known = geometry.model_copy(update={"noise_correlation": correlation})
-    return known.model_dump_json(exclude_none=True).encode()
+def _geometry_json(geometry: CubeGeometry) -> bytes:
+    return geometry.model_dump_json(exclude_none=True).encode()

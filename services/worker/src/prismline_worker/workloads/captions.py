@@ -28,7 +28,7 @@ from prismline_worker.workload import Outcome
 MAX_WINDOW_BYTES = 64 * 2**20
 
 
-class Captions:
+class CaptionsWorkload:
     """The `captions` workload. Its input is a window of frames, its output a caption."""
 
     name = "captions"
@@ -98,7 +98,7 @@ class Captions:
         return Outcome(key, n_bytes=len(body), summary=caption.caption)
 
 
-WORKLOAD = Captions
+WORKLOAD = CaptionsWorkload
 
 
 def _window(bucket: Bucket, key: str) -> CaptionWindow:

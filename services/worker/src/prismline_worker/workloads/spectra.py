@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -19,19 +20,19 @@ from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
 from prismline_worker.decompose import decompose, decompose_image, decompose_lines
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.gaussline import with_correlation
+from prismline_worker.gaussline import with_correlation, with_noise_shape
 from prismline_worker.inputs import open_input
-from prismline_worker.located import located
 from prismline_worker.output import OutputFile, from_parquet, metadata_of, timed_out_rows
-from prismline_worker.overlap import prefetched
 from prismline_worker.params import read_params
+from prismline_worker.physical_columns import with_physical_columns
+from prismline_worker.prefetch import prefetched
 from prismline_worker.progress import Progress
 from prismline_worker.slow_lane import request_refit
 from prismline_worker.surroundings import read_surrounded
 from prismline_worker.workload import Outcome
 
 
-class Spectra:
+class SpectraWorkload:
     """The `spectra` workload: a chunk file or a part of the cube is its input, a Parquet file its output.
 
     The slow lane refits late rows.
@@ -84,19 +85,23 @@ class Spectra:
             metadata = metadata_of(command, params, chunk.geometry)
             assumed = with_correlation(params, chunk.geometry)
             output = stack.enter_context(OutputFile(chunk.geometry, metadata))
-            around = read_surrounded(command, chunk.geometry, bucket, self._deps) if params.second_pass else None
+            around = None
+            if params.second_pass:
+                around = read_surrounded(command, chunk.geometry, bucket, self._deps)
+                around = replace(around, image=with_noise_shape(around.image, params, chunk.geometry))
             for block in prefetched(chunk.blocks()) if around is None else [around.image.rows(around.own)]:
                 begun = time.monotonic()
+                shaped = with_noise_shape(block, params, chunk.geometry)
                 n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
                 if around is not None:
                     table = decompose_image(around, assumed, budget_s=self._deps.settings.spectrum_budget_seconds)
                     progress.add(len(table))
                 elif assumed.decomposer == HYPERFINE:
                     line = None if chunk.geometry is None else chunk.geometry.line
-                    table = decompose_lines(block, assumed, line, deadline=deadline, done=progress.add)
+                    table = decompose_lines(shaped, assumed, line, deadline=deadline, done=progress.add)
                 else:
                     table = decompose(
-                        block,
+                        shaped,
                         assumed,
                         fitter=self._deps.fitter,
                         budget_s=self._deps.settings.spectrum_budget_seconds,
@@ -104,7 +109,7 @@ class Spectra:
                         done=progress.add,
                     )
                 fitting += time.monotonic() - begun
-                output.add(located(table, block, chunk.geometry))
+                output.add(with_physical_columns(table, block, chunk.geometry))
                 fault_point("chunk.block_fitted", run_id=command.run_id, chunk_id=command.chunk_id)
             body = output.finish()
         self._deps.logger.info(
@@ -119,7 +124,7 @@ class Spectra:
         return body, output.timed_out, n_blank
 
 
-WORKLOAD = Spectra
+WORKLOAD = SpectraWorkload
 
 
 def _milliseconds(since: float) -> int:

@@ -1,6 +1,6 @@
 // Two runs of one cube: their maps, the difference of the maps, and both fits of the chosen pixel.
 import { get } from "./api.js";
-import { byId, count, el, empty, field, replace } from "./dom.js";
+import { byId, count, el, empty, field, replace, valueText } from "./dom.js";
 import { addressOf, chosenPixel, keepView, rememberIn } from "./maps/address.js";
 import { MapCanvas } from "./maps/canvas.js";
 import { controls, Look, legend, worded } from "./maps/panel.js";
@@ -9,6 +9,7 @@ import { Sky } from "./maps/sky.js";
 import { componentTable, describe, facts, SpectrumCharts } from "./maps/spectrum.js";
 import { DifferenceSource, TileSource } from "./maps/tiles.js";
 import { View } from "./maps/view.js";
+import { region, table } from "./tables.js";
 
 const form = byId("runs", HTMLFormElement);
 const parameters = new URLSearchParams(location.search);
@@ -46,6 +47,25 @@ async function offer() {
 function say(title, text) {
   replace(byId("problem"), empty(title, text));
   byId("problem").hidden = false;
+}
+
+// What the runs were submitted with, and where that differs.
+async function showGiven(runs) {
+  const activities = await Promise.all(runs.map((run) => get(`${path(run)}/activity`)));
+  const given = activities.map(({ source = {}, params = {} }) => ({ ...source, ...params }));
+  const names = [...new Set(given.flatMap(Object.keys))].filter((name) => {
+    const [one, other] = given.map((each) => JSON.stringify(each[name]));
+    return one !== other;
+  });
+  const value = (each, name) => (name in each ? el("code", {}, valueText(each[name])) : "–");
+  const rows = names.map((name) => [name, ...given.map((each) => value(each, name))]);
+  replace(
+    byId("given-body"),
+    rows.length
+      ? region("Differences", table("Differences of source and parameters", [["Name"], ["A"], ["B"]], rows))
+      : el("p", {}, "They are the same in both runs."),
+  );
+  byId("given").hidden = false;
 }
 
 class Comparison {
@@ -254,7 +274,9 @@ class Comparison {
       const spectra = await Promise.all(this.abouts.map((about) => get(`${path(about.run_id)}/spectra/${x}/${y}`)));
       if (!current()) return;
       byId("pixel").textContent = `Both fits at x ${x}, y ${y}`;
-      byId("said").textContent = spectra.map((spectrum, index) => `${NAMES[index]}: ${describe(spectrum)}`).join(" ");
+      byId("description").textContent = spectra
+        .map((spectrum, index) => `${NAMES[index]}: ${describe(spectrum)}`)
+        .join(" ");
       this.charts.show(spectra, NAMES);
       replace(
         byId("fits"),
@@ -282,6 +304,7 @@ async function open() {
     say("Choose two runs", "Choose two runs of one cube, for example with two presets or two decomposers.");
     return;
   }
+  await showGiven(runs);
   const abouts = await Promise.all(runs.map((run) => get(`${path(run)}/maps`)));
   const [one, other] = abouts;
   if (one.nx !== other.nx || one.ny !== other.ny || one.n_channels !== other.n_channels) {

@@ -151,7 +151,7 @@ async function loadSpectrum() {
     const spectrum = await get(`${path}/spectra/${x}/${y}`);
     if (!current()) return;
     byId("pixel").textContent = `Spectrum at x ${x}, y ${y}`;
-    byId("said").textContent = describe(spectrum);
+    byId("description").textContent = describe(spectrum);
     charts.show([spectrum]);
     replace(byId("facts"), facts(spectrum, `/console/runs/${encodeURIComponent(runId)}`));
     replace(byId("components"), componentTable(spectrum));

@@ -267,12 +267,12 @@ async function ended(id, stillWanted) {
 async function preview() {
   const dialog = byId("preview", HTMLDialogElement);
   const wanted = requests();
-  const said = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
+  const outcome = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
   const go = el("button", { type: "button", disabled: true, onclick: () => send() }, "Recover");
   replace(
     dialog,
     el("h2", { id: "preview-heading" }, `Recover ${count(chosen.size)} dead letters`),
-    said,
+    outcome,
     el(
       "div",
       { class: "actions" },
@@ -293,7 +293,7 @@ async function preview() {
       follow();
       polling.again();
     } catch (problem) {
-      replace(said, el("p", { class: "notice error" }, problem.detail ?? String(problem)));
+      replace(outcome, el("p", { class: "notice error" }, problem.detail ?? String(problem)));
       go.disabled = false;
     }
   }
@@ -305,7 +305,7 @@ async function preview() {
       for (const key of Object.keys(counts)) counts[key] += operation[key];
     }
     replace(
-      said,
+      outcome,
       el(
         "ul",
         {},
@@ -322,7 +322,7 @@ async function preview() {
     go.disabled = false;
     go.focus();
   } catch (problem) {
-    replace(said, el("p", { class: "notice error" }, problem.detail ?? String(problem)));
+    replace(outcome, el("p", { class: "notice error" }, problem.detail ?? String(problem)));
   }
 }
 

@@ -1,6 +1,6 @@
 // The panel of one cell: its history, its errors, its input and output, and its dead letters.
 import { get } from "./api.js";
-import { badge, bytes, count, duration, el, moment, plural, replace } from "./dom.js";
+import { badge, bytes, copyButton, count, duration, el, moment, plural, replace } from "./dom.js";
 import { table } from "./tables.js";
 
 // Interval at which the number of finished items of a chunk in progress is polled. Its worker reports at the same one.
@@ -9,7 +9,11 @@ const REPORT_MS = 5000;
 let asked = 0;
 
 const row = (name, value) => (value === null || value === undefined ? null : [el("dt", {}, name), el("dd", {}, value)]);
-const code = (text) => (text ? el("code", {}, text) : null);
+const code = (what, text) => (text ? [el("code", {}, text), " ", copyButton(what, text)] : null);
+const error = (heading, text) => [
+  el("h3", {}, heading, " ", copyButton(heading.toLowerCase(), text)),
+  el("pre", {}, text),
+];
 const times = (number) => (number ? plural(number, "time") : null);
 
 const underway = (cell) => cell.unit === "chunk" && cell.status === "in_progress";
@@ -115,19 +119,10 @@ export async function showDetail(into, path, number, run) {
     into,
     el("h3", {}, cell.unit === "task" ? `Task ${count(cell.cell)}` : cell.id),
     el("p", {}, badge(cell.status)),
-    pending && cell.last_error
-      ? el(
-          "p",
-          { class: "notice", id: "retrying" },
-          `Being retried after an error: ${plural(cell.attempts, "attempt")} so far. This is not final.`,
-        )
-      : null,
-    cell.error ? [el("h3", {}, "Error"), el("pre", {}, cell.error)] : null,
+    cell.retry ? el("p", { class: "notice", id: "retrying" }, cell.retry.sentence, " This is not final.") : null,
+    cell.error ? error("Error", cell.error) : null,
     cell.last_error && cell.last_error !== cell.error
-      ? [
-          el("h3", {}, pending ? "Error of the latest attempt" : "Error of an earlier attempt"),
-          el("pre", {}, cell.last_error),
-        ]
+      ? error(pending ? "Error of the latest attempt" : "Error of an earlier attempt", cell.last_error)
       : null,
     el(
       "dl",
@@ -143,8 +138,8 @@ export async function showDetail(into, path, number, run) {
       row("Blank", cell.n_blank ? count(cell.n_blank) : null),
       row("Out of time", cell.n_timed_out ? count(cell.n_timed_out) : null),
       row("Summary", cell.summary),
-      row("Input", code(cell.input)),
-      row("Range of the input", code(cell.reference)),
+      row("Input", code("input", cell.input)),
+      row("Range of the input", code("range of the input", cell.reference)),
       row("HTTP status", cell.http_status),
       row("Type", cell.content_type),
       row("Length", cell.length === undefined ? null : bytes(cell.length)),
@@ -152,9 +147,9 @@ export async function showDetail(into, path, number, run) {
         "Output",
         cell.output_url ? el("a", { href: cell.output_url, rel: "noopener" }, cell.output.split("/").at(-1)) : null,
       ),
-      row("Recovery", code(cell.recovery)),
-      row("Trace", code(cell.trace_id)),
-      row("Id", code(cell.id)),
+      row("Recovery", code("recovery", cell.recovery)),
+      row("Trace", code("trace", cell.trace_id)),
+      row("Id", code("id", cell.id)),
     ),
     cell.attempts
       ? [

@@ -155,6 +155,13 @@ export const count = (number) => (number === null || number === undefined ? "–
 // A number with its noun, such as 1 chunk or 2 chunks.
 export const plural = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 
+// A value of JSON as text.
+export const valueText = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+
+const DOLLARS = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 2 });
+// A cost between two values.
+export const dollars = ({ least, most }) => `${DOLLARS.format(least)} – ${DOLLARS.format(most)} USD`;
+
 // A number of bytes, in powers of 1,024.
 export function bytes(number) {
   if (number === null || number === undefined) return "–";
@@ -176,4 +183,31 @@ export function notice(text, { error = false } = {}) {
 // The message that replaces the rows of an empty or broken list.
 export function empty(title, ...what) {
   return el("div", { class: "empty" }, el("p", { class: "empty-title" }, title), el("p", {}, ...what));
+}
+
+/**
+ * Make a button copy `text`, and say that it did.
+ * @param {HTMLElement} button
+ * @param {string} text
+ */
+export function copies(button, text) {
+  const label = button.textContent;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => {
+      button.textContent = label;
+    }, 2000);
+  });
+}
+
+/**
+ * A button that copies `text`. `what` names it for those who do not see where it stands.
+ * @param {string} what
+ * @param {string} text
+ */
+export function copyButton(what, text) {
+  const button = el("button", { type: "button", class: "quiet small", "aria-label": `Copy ${what}` }, "Copy");
+  copies(button, text);
+  return button;
 }

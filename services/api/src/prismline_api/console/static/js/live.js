@@ -62,11 +62,11 @@ export function poll(load, { seconds = 2, onState = () => {} } = {}) {
  * @returns {(state: State) => void}
  */
 export function saysState(element) {
-  let said = "";
+  let shown = "";
   return ({ ok, problem }) => {
     const text = ok ? "" : `Not current: ${problem.detail ?? problem.message}`;
-    if (text !== said) {
-      said = text;
+    if (text !== shown) {
+      shown = text;
       element.textContent = text;
       element.classList.toggle("stale", !ok);
     }
@@ -92,7 +92,7 @@ const SILENT_SECONDS = 15;
 export function follow(runId, handlers, load) {
   let polling = null;
   let source = null;
-  let heardAt = 0;
+  let lastMessageAt = 0;
   let watch = null;
 
   function toPolling() {
@@ -102,7 +102,7 @@ export function follow(runId, handlers, load) {
 
   // A server that hangs keeps its connections, so the browser reports no error. Connect again until it answers.
   function listen() {
-    if (!source || performance.now() - heardAt < SILENT_SECONDS * 1000) return;
+    if (!source || performance.now() - lastMessageAt < SILENT_SECONDS * 1000) return;
     handlers.state({
       ok: false,
       problem: { detail: `The server has not answered for ${SILENT_SECONDS} s. The page reconnects automatically.` },
@@ -112,20 +112,20 @@ export function follow(runId, handlers, load) {
   }
 
   function connect() {
-    heardAt = performance.now();
+    lastMessageAt = performance.now();
     watch ??= setInterval(listen, 1000);
     const query = new URLSearchParams({ run: runId, since: handlers.version() ?? "" });
     source = new EventSource(`/v1/events?${query}`);
-    const heard = () => {
-      heardAt = performance.now();
+    const noteMessage = () => {
+      lastMessageAt = performance.now();
     };
     const ok = () => {
-      heard();
+      noteMessage();
       handlers.state({ ok: true });
     };
     const on = (kind, handle) =>
       source.addEventListener(kind, (event) => {
-        heard();
+        noteMessage();
         handle(JSON.parse(event.data), event.lastEventId);
       });
     on("run", (run) => {

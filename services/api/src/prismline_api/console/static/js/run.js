@@ -1,10 +1,12 @@
 // One run: its progress, a map of its cells, its timeline, and the history of each cell.
 
 import { actionsOf } from "./actions.js";
+import { showActivity, showCauses } from "./activity.js";
 import { get, request } from "./api.js";
+import { CellTable } from "./cell-table.js";
 import { Cells, STATES } from "./cells.js";
 import { showDetail } from "./detail.js";
-import { badge, byId, bytes, count, duration, el, empty, moment, plural, replace } from "./dom.js";
+import { badge, byId, bytes, copies, count, dollars, duration, el, empty, moment, plural, replace } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { follow, saysState } from "./live.js";
 import { css, viridis } from "./scales.js";
@@ -33,6 +35,13 @@ function remember(name, value) {
 
 // ---- the head of the page
 
+// A rate in the smallest unit of time that makes it at least 1, such as 12 chunks/min.
+function rate(perSecond, unit) {
+  const [factor, time] = perSecond >= 1 ? [1, "s"] : perSecond * 60 >= 1 ? [60, "min"] : [3600, "h"];
+  const number = perSecond * Number(factor);
+  return `${count(number >= 10 ? Math.round(number) : Math.round(number * 10) / 10)} ${unit}s/${time}`;
+}
+
 function showRun(view) {
   run = view;
   document.title = `${run.name} · Prismline`;
@@ -56,12 +65,17 @@ function showRun(view) {
       : typeof cells?.about.bytes === "number"
         ? ["Results", bytes(cells.about.bytes)]
         : null,
+    run.costs?.usd
+      ? ["On AWS", el("span", { title: `List prices: ${run.costs.usd.prices}` }, dollars(run.costs.usd))]
+      : null,
     run.n_rejected
       ? [
           "Rejected lines",
           run.rejects_url ? el("a", { href: run.rejects_url }, count(run.n_rejected)) : count(run.n_rejected),
         ]
       : null,
+    run.pace ? ["Rate", rate(run.pace.per_second, run.unit)] : null,
+    run.pace?.remaining_seconds !== undefined ? ["Time left", `about ${duration(run.pace.remaining_seconds)}`] : null,
     ["Submitted", moment(run.created_at)],
     run.completed_at && !run.going_on ? ["Ended", moment(run.completed_at)] : null,
   ].filter(Boolean);
@@ -79,14 +93,9 @@ function showRun(view) {
       { class: "facts" },
       facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
     ),
-    run.repeated_error
-      ? el(
-          "p",
-          { class: "notice", id: "retried" },
-          `Being retried after an unexpected error: ${run.repeated_error.sentence}`,
-        )
-      : null,
-    run.going_on ? el("p", { class: "notice", id: "going-on" }, run.going_on) : null,
+    run.conditions.map(({ name, sentence }) =>
+      el("p", { class: "notice", id: `condition-${name.replaceAll("_", "-")}` }, sentence),
+    ),
     run.error
       ? el("p", { class: run.going_on ? "hint" : "notice error" }, run.going_on ? `Before: ${run.error}` : run.error)
       : null,
@@ -102,6 +111,7 @@ function showRun(view) {
     );
   }
   actionsOf(byId("actions"), () => ({ run, cells }));
+  showRest();
 }
 
 // ---- pictures
@@ -114,6 +124,45 @@ const heat = new HeatMap(byId("heat"), {
   onSelect: showSelection,
 });
 const timeLine = new TimeLine(byId("time"));
+const cellTable = new CellTable(path, openCell);
+
+function openCell(number) {
+  const row = cells ? cells.row(number) : -1;
+  if (row < 0) return;
+  heat.cursor = row;
+  heat.draw();
+  open(row);
+}
+
+// The cards that are fetched again only when something that they show may have changed.
+let fetchedFor = "";
+
+// How often they are fetched while a recovery, an export or a post is not finished, and how long after the end of the
+// run a post may begin, in milliseconds.
+const AGAIN_MS = 5000;
+const POSTED_WITHIN_MS = 60_000;
+
+function showRest() {
+  const names = run.conditions.map(({ name }) => name);
+  const wanted = JSON.stringify([run.status, run.counts?.failed, run.cancelled_at, names]);
+  if (wanted === fetchedFor) return;
+  fetchedFor = wanted;
+  fetchActivity();
+  if (run.counts?.failed) showCauses(path, openCell).catch((problem) => says({ ok: false, problem }));
+  else byId("causes").hidden = true;
+}
+
+let again = null;
+
+async function fetchActivity() {
+  clearTimeout(again);
+  const justEnded = run.completed_at && Date.now() - Date.parse(run.completed_at) < POSTED_WITHIN_MS;
+  const unfinished = await showActivity(path).catch((problem) => {
+    says({ ok: false, problem });
+    return true;
+  });
+  if (unfinished || justEnded) again = setTimeout(fetchActivity, AGAIN_MS);
+}
 
 function label(row) {
   return run?.unit === "task" ? `Task ${count(cells.cell[row])}` : `Chunk ${count(cells.cell[row])}`;
@@ -229,6 +278,7 @@ function drawSoon() {
     heat.show(cells);
     showLegend();
     timeLine.show(cells, run);
+    cellTable.show(cells);
     if (run) showRun(run);
   }, 50);
 }
@@ -355,4 +405,5 @@ async function begin() {
   );
 }
 
+copies(byId("copy-id"), runId);
 begin();

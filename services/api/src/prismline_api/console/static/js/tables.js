@@ -1,4 +1,4 @@
-// Tables of the pages for dead letters, alerts, the system and contracts.
+// Tables of all pages.
 import { badge, el } from "./dom.js";
 
 // A table with a caption that only screen readers see. Columns are [heading, class]; rows are lists of cells.
@@ -24,6 +24,10 @@ export function table(caption, columns, rows) {
     ),
   );
 }
+
+// A place in which a wide table scrolls, also by keyboard.
+export const region = (label, content) =>
+  el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table: ${label}` }, content);
 
 // The state of an alarm.
 export const alarmBadge = (state) => badge({ OK: "ok", ALARM: "alarm" }[state] ?? "no_data");

@@ -55,11 +55,12 @@ export class SpectrumCharts {
       const name = names[number] ? ` of ${names[number]}` : "";
       if (spectra.length === 1) {
         for (const [index, component] of fit.components.entries())
-          add(`component ${index + 1}`, curve(component, fit.line, x), {
+          add(`component ${index + 1}`, curve(component, fit.line, x, fit.baseline), {
             stroke: COMPONENTS[index % COMPONENTS.length],
             width: 1.5,
-            fill: `${COMPONENTS[index % COMPONENTS.length]}2e`,
+            fill: fit.baseline ? undefined : `${COMPONENTS[index % COMPONENTS.length]}2e`,
           });
+        if (fit.baseline) add(`baseline${name}`, fit.baseline, { stroke: soft, width: 1.5, dash: DASH });
         if (fit.components.length) add(`sum${name}`, fit.model, { stroke: ink, width: 2, dash });
       } else {
         add(`fit${name}`, fit.model, { stroke: COMPONENTS[number], width: 2, dash });
@@ -134,15 +135,18 @@ export class SpectrumCharts {
   }
 }
 
-// The values of a component at the points of the axis. line: the lines of which it is the sum, or null.
-function curve(component, line, x) {
+// The values of a component at the points of the axis. line: the lines of which it is the sum, or null. An optical
+// depth flattens the sum. baseline: the values of the baseline there, on which the component stands, or nothing.
+function curve(component, line, x, baseline) {
   const { offsets, weights } = line ?? { offsets: [0], weights: [1] };
   const least = 0.005 * component.amplitude.value * Math.max(...weights);
-  return x.map((place) => {
+  return x.map((place, channel) => {
     const distances = offsets.map((offset) => (place - component.mean.value - offset) / component.stddev.value);
     const profile = distances.reduce((sum, distance, i) => sum + weights[i] * Math.exp(-0.5 * distance ** 2), 0);
-    const height = component.amplitude.value * profile;
-    return height > least ? height : null; // the tails would hide the baseline of other components
+    const depth = component.optical_depth?.value ?? 0;
+    const height = component.amplitude.value * (depth > 0 ? -Math.expm1(-depth * profile) / depth : profile);
+    if (height <= least) return null; // the tails would hide the baseline of other components
+    return height + (baseline?.[channel] ?? 0);
   });
 }
 
@@ -214,6 +218,11 @@ export function componentTable(spectrum, title = "Components") {
     ["Width (σ)", unit],
     ["Area", `${signal} ${unit}`.trim()],
   ];
+  const names = ["amplitude", "mean", "stddev", "flux"];
+  if (fit.components.some((component) => component.optical_depth)) {
+    headings.push(["Optical depth", ""]);
+    names.push("optical_depth");
+  }
   return el(
     "div",
     { class: "scroll", tabindex: 0, role: "region", "aria-label": title },
@@ -243,9 +252,7 @@ export function componentTable(spectrum, title = "Components") {
               el("span", { class: `swatch component-${index % COMPONENTS.length}`, "aria-hidden": "true" }),
               index + 1,
             ),
-            ["amplitude", "mean", "stddev", "flux"].map((name) =>
-              el("td", { class: "number" }, measured(component[name])),
-            ),
+            names.map((name) => el("td", { class: "number" }, measured(component[name]))),
           ),
         ),
       ),

@@ -1,0 +1,80 @@
+"""The stack of a pool is deployed by itself, with an image that somebody has built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from prismline_deploy import commands
+from prismline_deploy.change_sets import ChangeSet
+from prismline_deploy.errors import DeployError
+from prismline_deploy.pools import deploy_pool
+
+REPOSITORY = Path(__file__).parents[2]
+IMAGE = "registry/pool@sha256:" + "0" * 64
+
+
+class FakeStacks:
+    """Remembers what is planned, and which plans are executed. `missing`: stacks that do not exist."""
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+        self.planned: list[tuple[str, dict[str, str]]] = []
+        self.executed: list[Any] = []
+
+    def state(self, stack: str) -> str | None:
+        return None if stack in self.missing else "CREATE_COMPLETE"
+
+    def chosen(self, stack: str) -> set[str]:
+        return set()
+
+    def plan(self, stack: str, given: dict[str, str], template: str, chosen: set[str]) -> ChangeSet:
+        self.planned.append((stack, given))
+        return ChangeSet(stack=stack, name="c", new=True, changes=[])
+
+    def execute(self, planned: ChangeSet) -> None:
+        self.executed.append(planned.stack)
+
+    def discard(self, planned: ChangeSet) -> None:
+        pass
+
+
+def target(stacks: FakeStacks) -> Any:
+    return SimpleNamespace(
+        environment="prod", stacks=stacks, parameters={"Concurrency": "5"}, stack=lambda name: f"prismline-prod-{name}"
+    )
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_stack_of_a_pool_is_changed_if_its_change_set_is_accepted(accepted: bool) -> None:
+    stacks = FakeStacks()
+    deploy_pool(target(stacks), REPOSITORY, "red", IMAGE, lambda _: accepted)
+    ((stack, given),) = stacks.planned
+    assert stack == "prismline-prod-pool-red"
+    assert given == {"Environment": "prod", "Pool": "red", "ImageUri": IMAGE, "Concurrency": "5"}
+    assert stacks.executed == ([stack] if accepted else [])
+
+
+@pytest.mark.parametrize("name", ["Red", "a_b", "r", "a" * 25])
+def test_a_name_that_no_pool_can_have_is_refused(name: str) -> None:
+    with pytest.raises(DeployError, match="cannot be the name of a pool"):
+        deploy_pool(target(FakeStacks()), REPOSITORY, name, IMAGE, lambda _: True)
+
+
+def test_a_pool_needs_the_services_of_its_environment() -> None:
+    with pytest.raises(DeployError, match="prod has no services yet"):
+        deploy_pool(target(FakeStacks("prismline-prod-dlq-consumer")), REPOSITORY, "red", IMAGE, lambda _: True)
+
+
+@pytest.mark.parametrize("options", [["--pool", "red"], ["--pool", "red", "--image", IMAGE, "--service", "worker"]])
+def test_a_pool_is_deployed_by_itself_and_with_an_image(options: list[str]) -> None:
+    app = typer.Typer()
+    commands.register(app)
+    done = CliRunner().invoke(app, ["deploy", "--env", "prod", *options])
+    assert done.exit_code != 0
+    assert "Deploy a pool by itself, and name its image" in str(done.exception)

@@ -1,0 +1,55 @@
+"""A client of Prismline's HTTP interface.
+
+from prismline_client import Client
+
+with Client.open() as client:
+    for run in client.runs(limit=10):
+        print(run.run_id, run.status)
+"""
+
+from prismline_client.address import find_url
+from prismline_client.client import Client, part
+from prismline_client.errors import ApiError
+from prismline_client.function_runs import FunctionRun, job_name, row_format
+from prismline_client.models import (
+    Action,
+    Cause,
+    Causes,
+    Chunk,
+    Condition,
+    Costs,
+    Counts,
+    Dollars,
+    Mute,
+    Recovery,
+    RepeatedError,
+    Run,
+    RunSummary,
+    Task,
+    TaskResult,
+)
+
+__all__ = [
+    "Action",
+    "ApiError",
+    "Cause",
+    "Causes",
+    "Chunk",
+    "Client",
+    "Condition",
+    "Costs",
+    "Counts",
+    "Dollars",
+    "FunctionRun",
+    "Mute",
+    "Recovery",
+    "RepeatedError",
+    "Run",
+    "RunSummary",
+    "Task",
+    "TaskResult",
+    "find_url",
+    "job_name",
+    "part",
+    "row_format",
+]

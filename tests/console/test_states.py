@@ -1,0 +1,314 @@
+"""Each state of docs/reference/states.md in a running system, as the API, the command and the console show it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from prismline_localstack import harness
+from prismline_localstack.standins.site import Site
+from tests.console.conftest import Console
+from tests.console.stage import BAD_CHUNKS, FAILED_CHUNKS, Scene
+from tests.cubes import write_cube
+from tests.system import wait_for
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+
+def api_view(console: Console, path: str) -> dict[str, Any]:
+    """A document of the API."""
+    with console.api() as api:
+        document: dict[str, Any] = api.get(path).raise_for_status().json()
+        return document
+
+
+def condition(console: Console, run_id: str, name: str, text: str = "") -> str:
+    """The sentence of a condition of the run, once the API sends it with this text."""
+
+    def sentence() -> str | None:
+        found = api_view(console, f"/runs/{run_id}")["conditions"] if console_knows(console, run_id) else []
+        return next((each["sentence"] for each in found if each["name"] == name and text in each["sentence"]), None)
+
+    return wait_for(sentence, f"the condition {name}")
+
+
+def shown(page: Page, console: Console, run_id: str, name: str, text: str) -> None:
+    """The run is in this state, and the API, the console and the command say so with this text."""
+    condition(console, run_id, name, text)
+    page.goto(f"/console/runs/{run_id}")
+    expect(page.locator(f"#condition-{name.replace('_', '-')}")).to_contain_text(text)
+    said = " ".join(console.system.cli("jobs", "run", run_id, "--json").split())
+    assert text in said
+
+
+def from_ledger(console: Console, run_id: str, text: str) -> None:
+    """`prismline run`, which reads the ledger itself, says it too."""
+    said = console.system.cli("run", run_id, stream="stderr")
+    assert text in said
+
+
+@contextmanager
+def paused(console: Console, *names: str) -> Iterator[None]:
+    """The processes whose names begin so are stopped, and go on afterwards."""
+    chosen = [
+        each.process
+        for name, each in harness.load_state(console.home).processes.items()
+        if name.startswith(names) and each.process is not None
+    ]
+    assert chosen
+    for process in chosen:
+        process.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in chosen:
+            process.signal(signal.SIGCONT)
+
+
+def submit_urls(console: Console, name: str, **fields: Any) -> str:
+    with console.api() as api:
+        body = {"workload": "urls", "name": name, "urls": ["https://prismline.invalid/"], **fields}
+        return str(api.post("/jobs", json=body).raise_for_status().json()["run"]["run_id"])
+
+
+def rules(point: str, run_id: str, action: str = "transient", times: int | None = None) -> list[dict[str, Any]]:
+    return [{"point": point, "action": action, "where": {"run_id": run_id}, "times": times}]
+
+
+def submit_cube(console: Console, tmp_path: Path, key: str, **fields: Any) -> str:
+    return console.system.submit(
+        write_cube(tmp_path / "field.fits", ny=4, nx=5), key, idempotency_key=key, **({"chunk_size": 10} | fields)
+    )
+
+
+def test_an_accepted_run_is_shown_while_the_status_service_is_paused(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
+    with paused(console, "status"):
+        by_manifest = submit_cube(console, tmp_path, "accepted")
+        by_api = submit_urls(console, "accepted-by-api")
+        wait_for(lambda: console_knows(console, by_manifest), "the manifest to be read")
+        created_at = api_view(console, f"/runs/{by_manifest}")["created_at"]
+        for run_id in (by_manifest, by_api):
+            shown(page, console, run_id, "accepted", "not announced yet: the status service has not recorded the run.")
+        page.goto("/console/runs")
+        expect(page.locator("#list tbody tr").filter(has_text=by_api[:8])).to_contain_text("pending")
+    assert console.system.wait(by_manifest).status == "completed"
+    ended = api_view(console, f"/runs/{by_manifest}")
+    assert ended["conditions"] == []
+    assert abs(seconds(ended["created_at"]) - seconds(created_at)) < 10, "the time of the submission, not of the pause"
+
+
+def console_knows(console: Console, run_id: str) -> bool:
+    with console.api() as api:
+        return api.get(f"/runs/{run_id}").status_code == 200
+
+
+def seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def test_a_run_that_is_being_split_says_so(page: Page, console: Console, tmp_path: Path) -> None:
+    system = console.system
+    run_id = system.run_id_for("splitting")
+    system.set_faults(rules("split.run_opened", run_id))
+    assert submit_cube(console, tmp_path, "splitting") == run_id
+    shown(page, console, run_id, "splitting", "Its source is being divided into chunks. Their number is not final.")
+    from_ledger(console, run_id, "Its source is being divided into chunks.")
+    system.set_faults([])
+    assert system.wait(run_id).status == "completed"
+
+
+def test_a_chunk_that_is_retried_says_which_try_it_is_and_when_the_next_one_begins(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
+    system = console.system
+    run_id = system.run_id_for("retried")
+    system.set_faults(rules("chunk.started", run_id))
+    assert submit_cube(console, tmp_path, "retried", chunk_size=20) == run_id
+    expected = "Being retried after an error ("
+    shown(page, console, run_id, "retried", expected)
+    from_ledger(console, run_id, expected)
+
+    def retry() -> dict[str, Any] | None:
+        found: dict[str, Any] = api_view(console, f"/runs/{run_id}/cells/0")
+        return found.get("retry")
+
+    found = wait_for(retry, "the chunk to wait for its next attempt")
+    assert found["at_least"] == 5
+    assert "Injected transient fault at chunk.started." in found["sentence"]
+    page.goto(f"/console/runs/{run_id}?cell=0")
+    expect(page.locator("#retrying")).to_contain_text("This is not final.")
+    expect(page.locator("#legend")).to_contain_text("deferred 1")
+    system.set_faults([])
+    assert system.wait(run_id).status == "completed"
+
+
+def test_a_list_that_is_being_read_and_an_open_job_say_so(page: Page, console: Console) -> None:
+    with console.api() as api:
+        job = api.post("/jobs", json={"workload": "urls", "name": "opened", "open": True}).raise_for_status().json()
+    open_run = job["run"]["run_id"]
+    shown(page, console, open_run, "open", "Its job is open: it takes tasks until it is closed.")
+    system = console.system
+    run_id = system.run_id_for("ingested")
+    system.set_faults(rules("ingest.tasks_written", run_id))
+    manifest = {"workload": "urls", "survey": "ingested", "urls": ["https://prismline.invalid/"] * 3}
+    system.put_manifest(as_json(manifest | {"idempotency_key": "ingested"}))
+    wait_for(lambda: console_knows(console, run_id), "the manifest to be read")
+    shown(page, console, run_id, "ingesting", "Its list is being read: at least ")
+    from_ledger(console, run_id, "Its list is being read: at least ")
+    system.set_faults([])
+    wait_for(lambda: system.item(run_id).latched_at, "the list to be read")
+    with console.api() as api:
+        for each in (run_id, open_run):
+            api.post(f"/runs/{each}/cancel").raise_for_status()
+
+
+def as_json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode()
+
+
+def test_a_run_behind_the_messages_of_other_runs_says_so(page: Page, console: Console, tmp_path: Path) -> None:
+    system = console.system
+    with paused(console, "worker"):
+        first = submit_cube(console, tmp_path, "before", chunk_size=1)
+        wait_for(lambda: system.depth("chunks") >= 18, "the messages of the first run")
+        second = submit_cube(console, tmp_path, "behind", chunk_size=20)
+        shown(page, console, second, "queued", "Waiting behind other runs: at least ")
+        assert "in the queue chunks." in condition(console, second, "queued")
+    for run_id in (first, second):
+        assert system.wait(run_id).status == "completed"
+
+
+def test_a_run_is_cancelling_from_the_request_until_its_end_is_recorded(page: Page, console: Console) -> None:
+    with console.api() as api:
+        job = api.post("/jobs", json={"workload": "urls", "name": "stopped", "open": True}).raise_for_status().json()
+        run_id = job["run"]["run_id"]
+        urls = {"urls": ["https://prismline.invalid/"] * 3}
+        api.post(f"/jobs/{job['job_id']}/tasks", json=urls, headers={"Idempotency-Key": "s"}).raise_for_status()
+        with paused(console, "status"):
+            api.post(f"/runs/{run_id}/cancel").raise_for_status()
+            shown(page, console, run_id, "cancelling", "Being cancelled: nothing more is begun.")
+    wait_for(lambda: "cancelling" not in condition_names(console, run_id), "the end of the run")
+    assert api_view(console, f"/runs/{run_id}")["status"] == "cancelled"
+
+
+def condition_names(console: Console, run_id: str) -> set[str]:
+    return {each["name"] for each in api_view(console, f"/runs/{run_id}")["conditions"]}
+
+
+def test_a_failed_run_shows_its_errors_in_groups_and_its_export(page: Page, console: Console, scene: Scene) -> None:
+    run_id = scene.bad_run
+    causes = api_view(console, f"/runs/{run_id}/causes")
+    (cause,) = causes["items"]
+    assert (cause["count"], causes["complete"]) == (len(FAILED_CHUNKS), True)
+    said = console.system.cli("failures", run_id, expect=1)
+    assert f"{len(FAILED_CHUNKS)}" in said
+    assert "Injected permanent fault" in said
+    page.goto(f"/console/runs/{run_id}")
+    row = page.get_by_role("table", name="Failures by error").locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("Injected permanent fault")
+    row.get_by_role("button", name=cause["example"]).click()
+    expect(page.locator("#detail-body")).to_contain_text(cause["example"])
+    with console.api() as api:
+        export_id = api.post(f"/runs/{run_id}/export").raise_for_status().json()["export_id"]
+    wait_for(
+        lambda: api_view(console, f"/runs/{run_id}/exports/{export_id}")["status"] == "completed", "the export to end"
+    )
+    assert "completed" in console.system.cli("jobs", "exported", run_id, export_id)
+    page.goto(f"/console/runs/{run_id}")
+    progress = page.get_by_role("table", name="Recoveries, exports and webhooks")
+    expect(progress).to_contain_text("Export")
+    expect(progress).to_contain_text("completed")
+
+
+def test_what_happened_to_a_run_is_on_its_page_with_the_keys_of_those_who_asked(
+    page: Page, console: Console, site: tuple[str, Site]
+) -> None:
+    url, _ = site
+    hook = {"url": f"{url}/post"}
+    with console.api() as api:
+        body = {"workload": "urls", "name": "hooked", "open": True, "webhook": hook, "params": {"timeout_s": 7.0}}
+        job = api.post("/jobs", json=body).raise_for_status().json()
+        run_id = job["run"]["run_id"]
+        urls = {"urls": [f"{url}/slow/60/a", f"{url}/slow/60/b"]}
+        api.post(f"/jobs/{job['job_id']}/tasks", json=urls, headers={"Idempotency-Key": "h"}).raise_for_status()
+        api.post(f"/runs/{run_id}/cancel").raise_for_status()
+    wait_for(lambda: api_view(console, f"/runs/{run_id}")["status"] == "cancelled", "the run to be cancelled")
+
+    def posts() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = api_view(console, f"/runs/{run_id}/activity")["webhooks"]
+        return found
+
+    (post,) = wait_for(posts, "the post of the end")
+    assert post["event_type"].startswith("prismline.run.cancelled")
+    activity = api_view(console, f"/runs/{run_id}/activity")
+    names = [event["name"] for event in activity["events"]]
+    assert names[0] == "submitted"
+    assert {"cancel_requested", "stopped", "ended"} <= set(names)
+    (by,) = {event["by"] for event in activity["events"] if event["name"] == "cancel_requested"}
+    page.goto(f"/console/runs/{run_id}")
+    happened = page.locator("#activity-body")
+    expect(happened).to_contain_text(f"its cancellation was requested by the key {by}")
+    expect(happened).to_contain_text("Webhook")
+    expect(page.locator("#given-body")).to_contain_text("timeout_s")
+    expect(page.locator("#given-body")).to_contain_text("7")
+
+
+def test_tasks_are_found_by_the_beginning_of_their_url_and_by_their_id(page: Page, console: Console) -> None:
+    run_id = submit_urls(console, "found", urls=[f"https://prismline.invalid/{each}" for each in ("aa", "ab", "b")])
+    tasks = api_view(console, f"/runs/{run_id}/tasks")["items"]
+    wanted = next(task for task in tasks if task["url"].endswith("/b"))
+    page.goto(f"/console/runs/{run_id}")
+    field, rows = page.get_by_label("Beginning of the URL, or id"), page.locator("#table tbody tr")
+    expect(rows).to_have_count(3)
+    for text, number in (("https://prismline.invalid/a", 2), (wanted["task_id"], 1), ("https://none/", 0), ("", 3)):
+        field.fill(text)
+        page.get_by_role("button", name="Find", exact=True).click()
+        expect(rows).to_have_count(number)
+    field.fill(wanted["task_id"].rpartition(".")[2])
+    page.get_by_role("button", name="Find", exact=True).click()
+    expect(rows).to_have_count(1)
+    rows.get_by_role("button").click()
+    expect(page.locator("#detail-body")).to_contain_text("https://prismline.invalid/b")
+    with console.api() as api:
+        api.post(f"/runs/{run_id}/cancel").raise_for_status()
+
+
+def test_the_table_beside_the_map_lists_the_cells_of_a_state(page: Page, scene: Scene) -> None:
+    page.goto(f"/console/runs/{scene.bad_run}")
+    rows = page.locator("#table tbody tr")
+    expect(rows).to_have_count(BAD_CHUNKS)
+    page.locator("#table-state").select_option("failed")
+    expect(rows).to_have_count(len(FAILED_CHUNKS))
+    rows.first.get_by_role("button").click()
+    expect(page.locator("#detail-body")).to_contain_text(FAILED_CHUNKS[0])
+
+
+def test_a_run_that_goes_on_shows_its_rate_and_the_time_that_is_left(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
+    system = console.system
+    run_id = system.run_id_for("paced")
+    last = {"run_id": run_id, "chunk_id": "chunk-0000010"}
+    system.set_faults([{"point": "chunk.started", "action": "transient", "where": last, "times": None}])
+    assert submit_cube(console, tmp_path, "paced") == run_id
+    pace = wait_for(
+        lambda: console_knows(console, run_id) and api_view(console, f"/runs/{run_id}").get("pace"), "a pace"
+    )
+    assert pace["per_second"] > 0
+    assert pace["remaining_seconds"] > 0
+    page.goto(f"/console/runs/{run_id}")
+    expect(page.locator(".facts")).to_contain_text("Rate")
+    expect(page.locator(".facts")).to_contain_text("Time left")
+    system.set_faults([])
+    assert system.wait(run_id).status == "completed"
