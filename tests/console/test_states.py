@@ -85,7 +85,8 @@ def rules(point: str, run_id: str, action: str = "transient", times: int | None 
 
 def submit_cube(console: Console, tmp_path: Path, key: str, **fields: Any) -> str:
     return console.system.submit(
-        write_cube(tmp_path / "field.fits", ny=4, nx=5), key, idempotency_key=key, **({"chunk_size": 10} | fields)
+        write_cube(tmp_path / "field.fits", ny=4, nx=5),
+        **({"survey": key, "chunk_size": 10, "idempotency_key": key} | fields),
     )
 
 
@@ -105,6 +106,22 @@ def test_an_accepted_run_is_shown_while_the_status_service_is_paused(
     ended = api_view(console, f"/runs/{by_manifest}")
     assert ended["conditions"] == []
     assert abs(seconds(ended["created_at"]) - seconds(created_at)) < 10, "the time of the submission, not of the pause"
+
+
+@pytest.mark.parametrize("part", ["", "/cube"])
+def test_a_page_that_was_opened_before_its_run_is_known_looks_again_and_opens_it(
+    page: Page, console: Console, tmp_path: Path, part: str
+) -> None:
+    key = f"early{part}"
+    address = f"/console/runs/{console.system.run_id_for(key)}{part}"
+    answer = page.goto(address)
+    assert answer is not None
+    assert answer.status == 404
+    expect(page.get_by_role("heading", name="Not found", level=1)).to_be_visible()
+    expect(page.locator("#looking")).to_contain_text("This page looks again every 2 s")
+    submit_cube(console, tmp_path, key, survey="early")
+    expect(page.locator("#name")).to_have_text("early")
+    assert page.url.endswith(address)
 
 
 def console_knows(console: Console, run_id: str) -> bool:

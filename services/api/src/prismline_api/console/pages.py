@@ -121,18 +121,20 @@ def page(request: Request, opened: tuple[Session, Caller], deps: Dependencies, n
 def page_of_run(
     request: Request, opened: tuple[Session, Caller], deps: Dependencies, name: str, run_id: str
 ) -> Response:
-    """The page `name` of a run. If the caller has no such run, a page that says so."""
+    """The page `name` of a run. If the caller has no such run, a page that says so and looks again."""
     _, caller = opened
     try:
         find_run(caller, run_id, deps)
     except ProblemError as error:
-        return not_found_page(request, opened, deps, error.detail)
+        return not_found_page(request, opened, deps, error.detail, run_id=run_id)
     return page(request, opened, deps, name, run_id=run_id)
 
 
-def not_found_page(request: Request, opened: tuple[Session, Caller], deps: Dependencies, why: str) -> Response:
-    """The page that says what does not exist, with the status 404."""
-    response = page(request, opened, deps, "not-found.html", why=why)
+def not_found_page(
+    request: Request, opened: tuple[Session, Caller], deps: Dependencies, why: str, run_id: str | None = None
+) -> Response:
+    """The page that says what does not exist, with the status 404. That of a run looks again for the run."""
+    response = page(request, opened, deps, "not-found.html", why=why, run_id=run_id)
     response.status_code = HTTPStatus.NOT_FOUND
     return response
 
