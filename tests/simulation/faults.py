@@ -44,8 +44,8 @@ _BATCHES_OF_ITEMS = frozenset({"batch_get_item", "batch_write_item"})
 #: Operations that change nothing, so that an error after them equals an error before them.
 _READS = frozenset({"get_item", "query", "batch_get_item", "get_object", "head_object", "list_objects_v2"})
 
-#: Operations of a consumer that has no message in work: a process that is frozen there does nothing late.
-_IDLE = frozenset({"receive_message", "get_queue_url", "get_queue_attributes"})
+#: Operations by which a consumer looks for work: a process that crashes there loses nothing.
+_LOOKS = frozenset({"get_queue_url", "get_queue_attributes"})
 
 
 class Faults:
@@ -372,7 +372,9 @@ def applies(kind: str, service: str, operation: str, parameters: Mapping[str, An
         case "broken stream":
             return operation == "get_object"
         case "freeze":
-            return operation not in _IDLE
+            return operation not in _LOOKS and operation != "receive_message"
+        case "crash before":
+            return operation not in _LOOKS
         case "partial":
             if operation in _BATCHES_OF_ITEMS:
                 return True

@@ -477,6 +477,14 @@ def test_the_close_of_an_open_job_sends_only_tasks_that_no_worker_has_begun(worl
     assert world.ledger.run(RUN).chunks_total == 60
 
 
+def test_a_run_that_a_slow_request_opens_after_its_job_is_closed_gets_its_manifest(world: SplitterWorld) -> None:
+    """The sweeper and a deletion look only after runs that have a manifest."""
+    world.put_urls(batches={"prefix": "jobs/job/batches/", "count": len(list(put_batches(world, [3])))})
+    world.ledger.open_run(NewRun(run_id=RUN, survey="pages", job_id="job", workload="urls", unit="task"))
+    assert world.split(RUN, KEY)
+    assert world.ledger.run(RUN).manifest_key == KEY
+
+
 @pytest.mark.parametrize("only", ["all", "failed"])
 @pytest.mark.parametrize("point", [None, "ingest.tasks_written", "ingest.messages_sent", "ingest.checkpointed"])
 def test_a_rerun_has_the_tasks_of_the_earlier_run(listed: SplitterWorld, only: str, point: str | None) -> None:

@@ -141,6 +141,8 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
             **fields,
         )
     )
+    if run.manifest_key is None:  # a slow request opened the run after `job.ingest` had looked for it
+        deps.ledger.note_manifest(command.run_id, command.manifest_key)
     fault_point("split.run_opened", run_id=command.run_id)
     return run
 
