@@ -241,6 +241,8 @@ class ListSafety:
             return  # a recovery that was interrupted after it reopened tasks sends them later
         if all(task["status"] in ENDED_CHUNK for task in tasks):
             return  # they ended after the sweeper had read how many were left: it has sent nothing
+        if after.get("cancelled_at"):
+            return  # the run was stopped after the sweeper had read it: the messages change nothing
         job = self._users.lists.job_of(after["PK"])
         if after.get("task_queue") and job is not None and job.plan.how == "open":
             return  # the messages of batches are in the shared queue, and the sweeper looks only at the run's own one

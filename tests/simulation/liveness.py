@@ -12,7 +12,7 @@ from prismline_contracts.delivery import LIMITS
 from prismline_dlq_consumer.decisions import LONGEST_DELAY_SECONDS, LetterPatience
 from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_ledger import Patience
-from prismline_splitter.deletion import PATIENCE_SECONDS, SECOND_PASS_SECONDS
+from prismline_splitter.deletion import PASS_SECONDS, PASSES, PATIENCE_SECONDS
 from tests.run_view import load_run
 from tests.simulation.list_promises import list_complaints
 from tests.simulation.plan import LIST_SERVICES, SERVICES, Plan
@@ -40,7 +40,7 @@ WAITS: Mapping[str, float] = {
     # A message that is lost is missed only after a day, if its queue has others.
     "messages are lost": _SWEEPS.backlog_seconds,
     # A deletion that cannot end a run goes on after an hour, and is repeated.
-    "deletions": PATIENCE_SECONDS + SECOND_PASS_SECONDS,
+    "deletions": PATIENCE_SECONDS + (PASSES - 1) * PASS_SECONDS,
     # A request to cancel a run that is deleted meanwhile is sent back until it is given up.
     "cancelled and deleted": LetterPatience().message_seconds,
 }

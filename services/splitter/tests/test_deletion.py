@@ -139,7 +139,7 @@ def test_the_run_of_an_open_job_is_deleted_at_once(world: SplitterWorld, sends: 
     assert delete(world)
     assert world.ledger.get_run("run-1") is None
     assert world.events("run.cancel.requested") == []
-    assert sends() == [900], "the second pass"
+    assert sends() == [900], "the next pass"
 
 
 def test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime(
@@ -148,10 +148,18 @@ def test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime(
     before = left(jobs)
     assert delete(jobs)
     assert sends() == [900]
-    jobs.s3.put_object(Bucket=jobs.bucket, Key=result_key("run-1", "0" * 64), Body=b"late")
+    for passes in (1, 4):
+        jobs.s3.put_object(Bucket=jobs.bucket, Key=result_key("run-1", "0" * 64), Body=b"late")
+        assert delete(jobs, passes=str(passes))
+        assert left(jobs) == of_others(before)
+        assert sends() == ([900] if passes < 4 else []), "an hour later it is over"
+
+
+def test_a_deletion_that_waited_in_the_dead_letter_queue_is_repeated_too(
+    jobs: SplitterWorld, sends: Callable[[], list[int]]
+) -> None:
     assert delete(jobs, attempt="2")
-    assert left(jobs) == of_others(before)
-    assert sends() == [], "there is no third time"
+    assert sends() == [900]
 
 
 @pytest.mark.parametrize("shards", [1, 4])
@@ -165,7 +173,7 @@ def test_a_deletion_is_repeated_for_tasks_that_a_hanging_ingestion_wrote_in_the_
     assert world.ledger.record_end(world.ledger.run("run-1"), "completed")
     assert delete(world)
     world.ledger.add_tasks(run, 0, [f"https://example.org/{n}" for n in range(20)])
-    assert delete(world, attempt="2")
+    assert delete(world, passes="1")
     assert left(world) == set()
 
 

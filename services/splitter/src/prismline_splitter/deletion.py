@@ -26,14 +26,18 @@ from prismline_splitter.dependencies import Dependencies
 LOOK_AGAIN_SECONDS = 15
 #: After this time, in seconds, a deletion no longer waits for the end of its runs.
 PATIENCE_SECONDS = 3600.0
-#: Seconds until a deletion is repeated. Workers that were busy when their run was cancelled may have written since.
-SECOND_PASS_SECONDS = 900
+#: Number of times that a deletion is made, and the seconds between two of them. Processes that were busy when their run
+#: was cancelled, or that stood still, may have written since.
+PASSES, PASS_SECONDS = 5, 900
 #: Seconds of an invocation that are reserved for sending the deletion's message again.
 MARGIN_SECONDS = 60.0
 #: How long the item of a deleted upload is kept, in seconds: a day. Its presigned URL is valid for an hour.
 DELETED_UPLOAD_SECONDS = 86_400
 #: Objects that are deleted together.
 OBJECTS_BATCH = 1000
+
+#: Attribute of a message: how often the deletion has been made.
+_PASSES = "passes"
 
 
 def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependencies) -> None:
@@ -61,9 +65,10 @@ def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependenc
             deps.transport.send(Queue.SPLIT, [message.envelope])
             return
     deps.logger.info("job_deleted", extra={"job_id": request.job_id, "deleted": n_deleted})
-    if message.delivery.attributes.get("attempt") is None:
-        again = (message.envelope.to_json(), {"attempt": "2"})
-        deps.transport.send_back(Queue.SPLIT, [again], delay_seconds=SECOND_PASS_SECONDS)
+    passes = int(message.delivery.attributes.get(_PASSES, "0")) + 1
+    if passes < PASSES:
+        again = (message.envelope.to_json(), {_PASSES: str(passes)})
+        deps.transport.send_back(Queue.SPLIT, [again], delay_seconds=PASS_SECONDS)
 
 
 def _is_unannounced(run: RunItem) -> bool:
