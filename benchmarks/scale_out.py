@@ -26,11 +26,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from prismline_contracts.fit_costs import COST_MS
 from prismline_cube import Layout, StoredValues, slab_size
 from prismline_cube.ranges import count_requests, pieces
 from prismline_cube.reading import CONNECTIONS
 from prismline_runtime.storage import PART_BYTES
-from prismline_splitter.chunking import COST_MS, choose_chunk_size, choose_reference_size
+from prismline_splitter.chunking import choose_chunk_size, choose_reference_size
 from prismline_splitter.input_cost import COPY_BYTES_PER_SECOND
 
 # ---- the survey

@@ -31,7 +31,7 @@ from prismline_api import pricing
 from prismline_api import submission as api_submission
 from prismline_api.settings import ApiSettings
 from prismline_cli.whole import app
-from prismline_contracts import items, tasks
+from prismline_contracts import fit_costs, items, tasks
 from prismline_contracts.captions import CaptionParams, CaptionsManifest
 from prismline_contracts.decomposition import COLUMNS, OUTPUT_VERSION, MetadataKey, SpectrumStatus
 from prismline_contracts.delivery import DEAD_LETTER_RETENTION_SECONDS, LIMITS
@@ -381,7 +381,7 @@ def _limits_page() -> str:
             ("chunks of a run", f"{chunking.MAX_CHUNKS:,}", ""),
             (
                 "work of a chunk of a cube",
-                f"{_duration(chunking.LEAST_CHUNK_SECONDS)} to {_duration(chunking.CHUNK_SECONDS)} on one core",
+                f"{_duration(chunking.LEAST_CHUNK_SECONDS)} to {_duration(fit_costs.CHUNK_SECONDS)} on one core",
                 "`--chunk-size`",
             ),
         ],
@@ -769,7 +769,7 @@ def _cost_page() -> str:
         ),
     ]
     chunk, _ = pricing.CHUNK
-    seconds = CHUNKS * chunking.CHUNK_SECONDS
+    seconds = CHUNKS * fit_costs.CHUNK_SECONDS
     run = [
         (f"work of {CHUNKS} chunks, {memory:.2f} GB", f"{seconds:,.0f} s", seconds * memory * pricing.GB_SECOND),
         ("ranges of the cube", f"{RANGES:,} requests", RANGES * pricing.S3_GET),
@@ -820,14 +820,16 @@ def _cost_page() -> str:
         f" of it:\na NAT gateway costs {HOURS * NAT_HOUR:.0f} USD a month.\n\n## A run\n\n"
         "A cube of 2,000,000 spectra with 424 channels, in"
         f" {CHUNKS} chunks that refer to it and that each take the longest planned\ntime of"
-        f" {_duration(chunking.CHUNK_SECONDS)}, in Lambda:\n\n"
+        f" {_duration(fit_costs.CHUNK_SECONDS)}, in Lambda:\n\n"
     )
     text += _table(head, [*_dollars(run, 4), ("**together**", "", f"{sum(each[2] for each in run):.4f}")])
     return text + (
         "`prismline run` shows the cost of every real run, and [the console](console.md) also its time, attempts and"
-        " bytes. The cost is a range:\nof the fewest and the most requests of an attempt, and of fetches that share the"
-        " time of a function or do not.\nIn an outage of a resource each waiting message is received at"
-        " [intervals](limits.md#dead-letters), which costs a few requests to queues an\nhour.\n"
+        " bytes. `submit` and `map` with `--estimate`, the console and `GET /v1/estimate` compute it before the"
+        " submission, and say what is uncertain.\nA cost is a range: of the fewest and the most requests of an attempt"
+        ", and of fetches that share\nthe time of a function or do not.\n"
+        "In an outage of a resource each waiting message is received at [intervals](limits.md#dead-letters), which"
+        " costs a few requests to\nqueues an hour.\n"
     )
 
 

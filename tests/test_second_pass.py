@@ -96,6 +96,6 @@ def test_a_compressed_cube_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nx", [1, 100, 2_000, 100_000])
 def test_a_chunk_has_several_rows_unless_they_take_too_long(nx: int) -> None:
     size = with_enough_rows(10, nx, 424)
-    assert size >= min(SECOND_PASS_ROWS * nx, most_spectra_in_time(424, "second pass") // 2)
+    assert size >= min(SECOND_PASS_ROWS * nx, most_spectra_in_time(424, "second_pass") // 2)
     assert size <= max(10, SECOND_PASS_ROWS * nx)
-    assert size <= most_spectra_in_time(424, "second pass")
+    assert size <= most_spectra_in_time(424, "second_pass")

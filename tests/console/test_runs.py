@@ -49,6 +49,7 @@ def test_a_cube_is_submitted_by_drag_and_drop_watched_to_its_end_and_exported(
     page.goto("/console/runs")
     dialog = drop(page, "My field (1).fits", cube.read_bytes())
     expect(dialog.get_by_label("Survey")).to_have_value("My-field-1-")
+    expect(dialog).to_contain_text(re.compile(r"Estimated cost on AWS: .* USD"))
     dialog.get_by_label("Survey").fill("dropped")
     dialog.get_by_role("button", name="Submit").click()
     expect(page).to_have_url(re.compile(r"/console/runs/[0-9a-f-]+$"))

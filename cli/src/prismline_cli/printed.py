@@ -77,6 +77,24 @@ class DollarsOutput(Output):
     prices: str
 
 
+class SecondsOutput(Output):
+    """A duration between two values."""
+
+    least: float
+    most: float
+
+
+class EstimateOutput(Output):
+    """What a run would cost, which was not submitted."""
+
+    workload: str
+    items: Count
+    worked_seconds: SecondsOutput
+    usd: DollarsOutput
+    #: Where the range comes from, and what it leaves out.
+    reasons: list[str]
+
+
 class RunOutput(Output):
     """A run. Counts are null while they are unknown."""
 
@@ -479,8 +497,8 @@ class PublishOutput(Output):
 
 #: What each command prints, by the command as a user types it.
 OUTPUTS: dict[str, type[BaseModel]] = {
-    "submit": RootModel[SubmittedOutput | RunOutput],
-    "map": RootModel[MappedOutput | SubmittedOutput],
+    "submit": RootModel[SubmittedOutput | RunOutput | EstimateOutput],
+    "map": RootModel[MappedOutput | SubmittedOutput | EstimateOutput],
     "runs": RootModel[list[RunOutput]],
     "run": RunOutput,
     "watch": RunOutput,

@@ -4,13 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prismline_contracts.fit_costs import CHUNK_SECONDS, COST_MS, FINE_CHUNKS, FitKind, fit_seconds
 from prismline_splitter.chunking import (
-    CHUNK_SECONDS,
     CHUNKS_OF_ONE_SHARD,
-    COST_CHANNELS,
-    COST_MS,
     FINE_CHUNK_SECONDS,
-    FINE_CHUNKS,
     LEAST_CHUNK_SECONDS,
     LEAST_CHUNKS,
     MAX_CHUNK_BYTES,
@@ -21,26 +18,26 @@ from prismline_splitter.chunking import (
 )
 
 
-def seconds(size: int, n_channels: int, decomposer: str) -> float:
+def seconds(size: int, n_channels: int, kind: FitKind) -> float:
     """Work in a chunk of `size` spectra."""
-    return size * COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
+    return size * fit_seconds(n_channels, kind)
 
 
 @given(
     n_spectra=st.integers(1, 10**9),
     n_channels=st.integers(1, 10**5),
     itemsize=st.sampled_from([4, 8]),
-    decomposer=st.sampled_from(sorted(COST_MS)),
+    kind=st.sampled_from(sorted(COST_MS)),
 )
 def test_a_chunk_is_neither_too_much_nor_too_little_work(
-    n_spectra: int, n_channels: int, itemsize: int, decomposer: str
+    n_spectra: int, n_channels: int, itemsize: int, kind: FitKind
 ) -> None:
-    size = choose_chunk_size(n_spectra, n_channels, itemsize, decomposer)
+    size = choose_chunk_size(n_spectra, n_channels, itemsize, kind)
     assert size >= 1
     assert size == 1 or size * n_channels * itemsize <= MAX_CHUNK_BYTES
-    assert size == 1 or seconds(size, n_channels, decomposer) <= CHUNK_SECONDS
+    assert size == 1 or seconds(size, n_channels, kind) <= CHUNK_SECONDS
     limited = size == n_spectra or (size + 1) * n_channels * itemsize > MAX_CHUNK_BYTES
-    assert limited or seconds(size + 1, n_channels, decomposer) >= LEAST_CHUNK_SECONDS * (1 - 1e-9)
+    assert limited or seconds(size + 1, n_channels, kind) >= LEAST_CHUNK_SECONDS * (1 - 1e-9)
 
 
 def test_a_survey_is_cut_by_work_and_a_field_so_that_all_workers_have_some() -> None:

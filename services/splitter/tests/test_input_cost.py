@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from prismline_contracts.fit_costs import FitKind
 from prismline_contracts.references import CubeReference
 from prismline_cube import Grid, Layout
 from prismline_splitter.chunking import choose_chunk_size, choose_reference_size
@@ -25,9 +26,9 @@ def layout(*axes: int, spectral_axis: int = 3) -> Layout:
     )
 
 
-def sizes(cube: Layout, decomposer: str = "gaussline") -> tuple[int, int]:
-    copied = choose_chunk_size(cube.n_spectra, cube.n_channels, cube.dtype.itemsize, decomposer)
-    return copied, choose_reference_size(copied, cube, decomposer)
+def sizes(cube: Layout, kind: FitKind = "gaussline") -> tuple[int, int]:
+    copied = choose_chunk_size(cube.n_spectra, cube.n_channels, cube.dtype.itemsize, kind)
+    return copied, choose_reference_size(copied, cube, kind)
 
 
 def chosen(cube: Layout, request_seconds: float = REQUEST_SECONDS) -> str:

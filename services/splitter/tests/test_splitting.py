@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from splitter_world import SplitterWorld, cube_file, die
 
+from prismline_contracts import fit_costs
 from prismline_contracts.manifest import FitParams, run_id_of
 from prismline_cube.testing import forged_member, grid, no_groups, zarr_file
 from prismline_splitter import chunking
@@ -127,12 +128,12 @@ def test_a_newer_release_with_other_costs_keeps_the_chunk_size_of_the_older_one(
 ) -> None:
     data = world.put_cube("cubes/c.fits", n=48)
     world.put_manifest(KEY)
-    monkeypatch.setitem(chunking.COST_MS, "gaussline", 2_000.0)
+    monkeypatch.setitem(fit_costs.COST_MS, "gaussline", 2_000.0)
     world.die_at(point)
     assert not world.split(RUN, KEY)
     before = world.objects(f"chunks/{RUN}/chunk-")
     assert len(before) == 5
-    monkeypatch.setitem(chunking.COST_MS, "gaussline", 10_000.0)
+    monkeypatch.setitem(fit_costs.COST_MS, "gaussline", 10_000.0)
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=10)
     assert world.objects(f"chunks/{RUN}/chunk-") == before

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from prismline_cli.commands.options import AsJson, IdempotencyKey, ToleratedFailures, Wait
+from prismline_cli.commands.options import AsJson, Estimate, IdempotencyKey, ToleratedFailures, Wait
 from prismline_cli.connection import Connection
 from prismline_cli.finding import item_of
 from prismline_cli.output import ExitCode, console, print_json, stderr
@@ -42,16 +42,20 @@ def map_function(
     tolerated_failure_percent: Annotated[float | None, typer.Option(help="Percentage of items that may fail.")] = None,
     tolerated_failures: ToleratedFailures = None,
     idempotency_key: IdempotencyKey = None,
+    estimate: Estimate = False,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
     """Call a function for each item of a list. With --wait, write a row for each item to a Parquet file."""
-    from prismline_cli import function_results, mapping  # noqa: PLC0415
+    from prismline_cli import estimating, function_results, mapping  # noqa: PLC0415
     from prismline_cli.tables import show_run  # noqa: PLC0415
 
-    connection = Connection.open()
+    connection = None if estimate else Connection.open()
     with stderr.status("loading the function"):
         workload = mapping.describe(function, mapping.interpreter(python))
+    if connection is None:
+        estimating.show(estimating.of_list(items, workload, max_items), as_json=as_json)
+        return
     fields = {
         "survey": survey,
         "params": mapping.params_of(param or [], workload),

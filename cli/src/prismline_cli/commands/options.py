@@ -11,6 +11,7 @@ RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 Survey = Annotated[str | None, typer.Option(help="Only runs of this survey.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch the run until it has ended.")]
+Estimate = Annotated[bool, typer.Option("--estimate", help="Show what the run would cost on AWS. Submits nothing.")]
 #: The name of `--tolerated-failure-percent` before 1.1.
 Tolerate = Annotated[float | None, typer.Option("--tolerate", hidden=True)]
 ToleratedFailures = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prismline_cli.commands.options import AsJson, IdempotencyKey, Tolerate, ToleratedFailures, Wait
+from prismline_cli.commands.options import AsJson, Estimate, IdempotencyKey, Tolerate, ToleratedFailures, Wait
 from prismline_cli.connection import Connection
 from prismline_cli.manifests import submit_manifest
 from prismline_cli.output import console, fail, print_json, stderr
@@ -99,6 +99,7 @@ def submit(
     tolerated_failures: ToleratedFailures = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     idempotency_key: IdempotencyKey = None,
+    estimate: Estimate = False,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,15 +134,21 @@ def submit(
     if manifest is not None:
         if cube is not None or noise is not None or given.keys() - {"idempotency_key"}:
             fail("With --manifest, give only --file and --idempotency-key: all other settings are in the manifest.")
-        connection = Connection.open()
-        run_id = submit_manifest(connection, manifest, file or [], idempotency_key)
     elif cube is None or survey is None or file:
         fail("Give a cube and its --survey, or the --manifest of any workload, with a --file for each of its files.")
     else:
         check_survey(survey)
         check_file(cube, _given(params), chunk_input)
-        connection = Connection.open()
-        run_id = submit_cube(connection, cube, given, noise=noise)
+    if estimate:
+        from prismline_cli import estimating  # noqa: PLC0415
+
+        estimating.show_submission(manifest or cube or "", _given(params), chunk_size, as_json=as_json)
+        return
+    connection = Connection.open()
+    if manifest is not None:
+        run_id = submit_manifest(connection, manifest, file or [], idempotency_key)
+    else:
+        run_id = submit_cube(connection, cube or "", given, noise=noise)
     if not wait:
         print_json({"run_id": run_id}) if as_json else console.print(run_id)
         return

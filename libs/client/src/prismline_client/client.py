@@ -16,7 +16,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attem
 from prismline_client import address
 from prismline_client.errors import RETRIED, ApiError
 from prismline_client.function_runs import FunctionRun, job_name, row_format, source_of
-from prismline_client.models import Causes, Chunk, Mute, Recovery, Run, RunSummary, Task
+from prismline_client.models import Causes, Chunk, Estimate, Mute, Recovery, Run, RunSummary, Task
 
 #: Timeout of a request in seconds.
 ANSWER_SECONDS = 60.0
@@ -156,6 +156,10 @@ class Client:
         """Wait until the run has ended, and return it. Raises TimeoutError after `timeout` seconds."""
         *_, run = self.follow(run_id, every=every, timeout=timeout)
         return run
+
+    def estimate(self, workload: str, items: int, **known: Any) -> Estimate:
+        """What a run would cost on AWS. known: `channels`, `fit`, `chunk_size`, `seconds` and `timeout` of the API."""
+        return Estimate.model_validate(self.get("/estimate", workload=workload, items=items, **known))
 
     # ---- what changes something
 

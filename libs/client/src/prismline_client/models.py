@@ -69,6 +69,23 @@ class Costs(Answer):
     usd: Dollars | None = None
 
 
+class Seconds(Answer):
+    """A duration between two values."""
+
+    least: float
+    most: float
+
+
+class Estimate(Answer):
+    """What a run would cost. `reasons` say where the range comes from, and what it leaves out."""
+
+    workload: str
+    items: int
+    worked_seconds: Seconds
+    usd: Dollars
+    reasons: list[str]
+
+
 class RepeatedError(Answer):
     """An unexpected error that a message of the run raises again and again. `sentence` says all of it."""
 

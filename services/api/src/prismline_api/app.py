@@ -20,18 +20,21 @@ from prismline_api.console import install as install_console
 from prismline_api.dead_letters import Wanted, list_dead_letters, recover, show_dead_letter, show_recovery
 from prismline_api.dependencies import Dependencies
 from prismline_api.deployment.routes import router as deployment
+from prismline_api.estimates import estimate
 from prismline_api.events import router as events_router
 from prismline_api.manifests import Path as SubmissionPath
 from prismline_api.maps.routes import router as maps_router
 from prismline_api.models import (
     Accepted,
     ActivityView,
+    Asked,
     Batch,
     BatchRequest,
     CausesView,
     ChunkView,
     DeadLetterRecordView,
     DeadLetterView,
+    EstimateView,
     ExportView,
     Health,
     JobRequest,
@@ -223,6 +226,12 @@ def submit_job(
     if submitted.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return job_view(submitted.job, run_view(submitted.run, deps), secret=True)
+
+
+@api.get("/estimate", tags=["jobs"])
+def get_estimate(asked: Annotated[Asked, Query()], caller: Reader, deps: Deps) -> EstimateView:
+    """Estimate what a run would cost on AWS, between two values. Submits nothing."""
+    return estimate(asked, caller, deps)
 
 
 @api.get("/workloads", tags=["jobs"], response_model_exclude_none=True)

@@ -23,6 +23,7 @@ from pydantic import (
 from prismline_contracts.base import ChunkId, Key, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.captions import GivenCaptionParams, GivenFrameWindow
 from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS
+from prismline_contracts.fit_costs import FitKind
 from prismline_contracts.item_sources import GivenItemSource
 from prismline_contracts.jobs import signing_key
 from prismline_contracts.manifest import GivenFitParams
@@ -392,6 +393,20 @@ class RecoverRequest(Request):
         return self
 
 
+class Asked(BaseModel):
+    """What a run would work on whose cost is estimated: the parameters of the request."""
+
+    model_config = ConfigDict(frozen=True)
+
+    workload: Annotated[FunctionName, Field(description="`spectra`, `captions`, `urls` or a function.")]
+    items: Annotated[int, Field(ge=1, le=10**12, description="Spectra, windows, URLs, or items of a function.")]
+    channels: Annotated[int | None, Field(ge=1, le=10**6, description="Channels of a spectrum.")] = None
+    fit: Annotated[FitKind, Field(description="How spectra are fitted.")] = "gaussline"
+    chunk_size: Annotated[int | None, Field(ge=1, le=1_000_000, description="Spectra in a chunk.")] = None
+    seconds: Annotated[float | None, Field(gt=0, le=86_400, description="Average duration of an item.")] = None
+    timeout: Annotated[float | None, Field(gt=0, le=86_400, description="Longest duration of an item.")] = None
+
+
 # ---- responses
 
 
@@ -421,6 +436,25 @@ class Costs(Response):
         Dollars | None,
         Field(description="Cost of the attempts as Lambda functions, and of a month of storage. Absent: not computed."),
     ] = None
+
+
+class Seconds(Response):
+    """A duration between two values, in seconds."""
+
+    least: float
+    most: float
+
+
+class EstimateView(Response):
+    """What a run would cost on AWS. Computed, not measured."""
+
+    workload: str
+    items: Annotated[int, Field(description="Spectra, windows, URLs or items of a function.")]
+    worked_seconds: Annotated[Seconds, Field(description="Total duration of the attempts.")]
+    usd: Annotated[Dollars, Field(description="Cost of the attempts as Lambda functions.")]
+    reasons: Annotated[
+        list[str], Field(description="Where the range comes from, and what it leaves out, as sentences.")
+    ]
 
 
 class RunProgress(Response):

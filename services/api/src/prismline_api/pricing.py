@@ -8,10 +8,11 @@ splitting of runs, and no server that costs by the hour.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: Region and year of the list prices below, in USD, without free tiers: aws.amazon.com/<service>/pricing.
 PRICES_REGION, PRICES_OF = "us-east-1", "2025"
+PRICES = f"{PRICES_REGION}, {PRICES_OF}"
 #: For one request, a GB-second, a unit of the table, an event, a GB of the bucket in a month.
 SQS_REQUEST, LAMBDA_REQUEST, GB_SECOND = 0.40e-6, 0.20e-6, 0.0000166667
 WRITE_UNIT, READ_UNIT, EVENT = 0.625e-6, 0.125e-6, 1e-6
@@ -69,14 +70,16 @@ class Dollars:
     most: float
 
 
-def dollars(unit: str, worked_seconds: float, attempts: int, n_bytes: int) -> Dollars:
+def dollars(unit: str, worked_seconds: float, attempts: float, n_bytes: float, *, ranges: int = 0) -> Dollars:
     """The cost of the attempts of a run.
 
     unit: of the run, `chunk` or `task`. worked_seconds: total duration of the attempts. n_bytes: of their outputs.
+    ranges: the channels of a cube, each of which may be a range of its own, if they are known.
     """
     storage = n_bytes / 1e9 * S3_GB_MONTH
+    fewest, largest = TASK if unit == "task" else CHUNK
     least, most = (
         worked_seconds / each.sharing * WORKER_GB * GB_SECOND + attempts * each.usd + storage
-        for each in (TASK if unit == "task" else CHUNK)
+        for each in (fewest, replace(largest, gets=max(largest.gets, ranges)))
     )
     return Dollars(least, most)

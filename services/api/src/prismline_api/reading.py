@@ -484,7 +484,7 @@ def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
 def _costs(unit: str, spent: SpentCosts) -> Costs:
     seconds = spent.worked_ms / 1000
     found = pricing.dollars(unit, seconds, spent.attempts, spent.n_bytes)
-    usd = Dollars(least=found.least, most=found.most, prices=f"{pricing.PRICES_REGION}, {pricing.PRICES_OF}")
+    usd = Dollars(least=found.least, most=found.most, prices=pricing.PRICES)
     return Costs(worked_seconds=seconds, attempts=spent.attempts, bytes=spent.n_bytes, usd=usd)
 
 

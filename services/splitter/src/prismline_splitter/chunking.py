@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import math
 
+from prismline_contracts.fit_costs import CHUNK_SECONDS, FINE_CHUNKS, FitKind, fit_seconds
 from prismline_cube import RANGE_BYTES, Grid, Layout
 
-#: Most work in one chunk, in seconds of one core. Much more than a chunk's overhead; little is lost if a worker dies.
-CHUNK_SECONDS = 20.0
 #: Least work in a chunk of a small run, in seconds. Small runs are cut finer, so that several workers have work.
 LEAST_CHUNK_SECONDS = 0.25
 #: Fewest chunks of a run, unless they would be smaller than `LEAST_CHUNK_SECONDS`.
 LEAST_CHUNKS = 16
-#: Work in a chunk of a larger run, in seconds. A chunk's AWS calls take some 40 ms, which is little in comparison.
+#: Work in a chunk of a larger run, of at most `FINE_CHUNKS` chunks, in seconds. A chunk's AWS calls take some 40 ms,
+#: which is little in comparison.
 FINE_CHUNK_SECONDS = 2.0
-#: Fewest chunks of a run, unless they would be smaller than `FINE_CHUNK_SECONDS`: enough for this many workers.
-FINE_CHUNKS = 256
 #: Fewest chunks of a run whose chunks refer to the cube, if fewer chunks make the ranges longer.
 LEAST_REFERENCE_CHUNKS = 4
 #: Largest chunk input, in bytes. A worker that takes over a chunk downloads this much again.
@@ -29,12 +27,6 @@ SECOND_PASS_ROWS = 8
 MOST_CHUNK_SECONDS = 300.0
 #: Most chunks of a run. The ledger's shards and the console are designed for this many.
 MAX_CHUNKS = 1_000_000
-#: Average milliseconds of one core for a spectrum of `COST_CHANNELS` channels. The cost of both decomposers grows about
-#: in proportion to the channels. The values lie between those measured on synthetic spectra (0.022 and 68) and on the
-#: Galactic Ring Survey's test field (0.074 and 144): benchmarks/gaussline/MEASUREMENTS.md. Hyperfine groups take 1 in
-#: an empty spectrum, 3.2 to 4.2 in one with a group, and 7 to 9 in one with two. The second pass takes 1.0 to 2.5.
-COST_MS = {"gaussline": 0.05, "baseline": 0.15, "phspectra": 100.0, "hyperfine": 5.0, "second pass": 2.5}
-COST_CHANNELS = 424
 #: Most chunks that the run's item counts alone. One item takes about 100 completions a second, however many workers
 #: there are, so counting this many takes 20 seconds (benchmarks/shards.md).
 CHUNKS_OF_ONE_SHARD = 2_000
@@ -42,9 +34,9 @@ CHUNKS_OF_ONE_SHARD = 2_000
 SHARDS = 16
 
 
-def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, decomposer: str) -> int:
+def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, kind: FitKind) -> int:
     """Spectra in a chunk, for a cube of `n_spectra` spectra with `n_channels` channels of `itemsize` bytes each."""
-    seconds = _seconds(n_channels, decomposer)
+    seconds = fit_seconds(n_channels, kind)
     most = max(1, math.floor(min(CHUNK_SECONDS / seconds, MAX_CHUNK_BYTES / (n_channels * itemsize))))
     work = n_spectra * seconds
     few, many = min(work / LEAST_CHUNK_SECONDS, LEAST_CHUNKS), min(work / FINE_CHUNK_SECONDS, FINE_CHUNKS)
@@ -64,20 +56,15 @@ def balanced(n_spectra: int, size: int, together: int = 1) -> int:
 
 def with_enough_rows(size: int, nx: int, n_channels: int) -> int:
     """Spectra in a chunk with a second pass, in a cube with rows of `nx` spectra, where others would have `size`."""
-    return max(size, min(SECOND_PASS_ROWS * nx, most_spectra_in_time(n_channels, "second pass") // 2))
+    return max(size, min(SECOND_PASS_ROWS * nx, most_spectra_in_time(n_channels, "second_pass") // 2))
 
 
-def most_spectra_in_time(n_channels: int, decomposer: str) -> int:
+def most_spectra_in_time(n_channels: int, kind: FitKind) -> int:
     """Most spectra in a chunk that has to be done within `MOST_CHUNK_SECONDS`."""
-    return max(1, math.floor(MOST_CHUNK_SECONDS / _seconds(n_channels, decomposer)))
+    return max(1, math.floor(MOST_CHUNK_SECONDS / fit_seconds(n_channels, kind)))
 
 
-def _seconds(n_channels: int, decomposer: str) -> float:
-    """Average seconds of one core for a spectrum."""
-    return COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
-
-
-def choose_reference_size(size: int, layout: Layout, decomposer: str, grid: Grid | None = None) -> int:
+def choose_reference_size(size: int, layout: Layout, kind: FitKind, grid: Grid | None = None) -> int:
     """Spectra in a chunk that refers to the cube, where copied chunks would have `size`.
 
     If the ranges would be too short to be worth a request each, chunks are larger, up to `CHUNK_SECONDS` of work. If
@@ -87,7 +74,7 @@ def choose_reference_size(size: int, layout: Layout, decomposer: str, grid: Grid
     together = layout.stored.inner if grid is None else grid.together
     worth = min(RANGE_BYTES // layout.stored.dtype.itemsize, together) if grid is None else together
     if size < worth:
-        most = math.floor(CHUNK_SECONDS / _seconds(layout.n_channels, decomposer))
+        most = math.floor(CHUNK_SECONDS / fit_seconds(layout.n_channels, kind))
         size = max(size, min(worth, -(-layout.n_spectra // LEAST_REFERENCE_CHUNKS), most))
     return balanced(layout.n_spectra, size, together if size >= together else 1)
 

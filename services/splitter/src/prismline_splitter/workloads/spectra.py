@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_contracts.base import chunk_id
+from prismline_contracts.fit_costs import fit_kind
 from prismline_contracts.manifest import HYPERFINE, SpectraManifest
 from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, CubeGeometry, chunk_key, geometry_key, noise_key
 from prismline_contracts.references import CubeReference, NoiseReference
@@ -324,21 +325,14 @@ def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraMan
     size = _chunk_size(cube, manifest)
     if manifest.chunk_size:
         return size
-    size = choose_reference_size(size, layout, _kind(manifest), cube.grid)
+    size = choose_reference_size(size, layout, fit_kind(manifest.params), cube.grid)
     return with_enough_rows(size, cube.nx, cube.n_channels) if manifest.params.second_pass else size
-
-
-def _kind(manifest: SpectraManifest) -> str:
-    """The key of `COST_MS`."""
-    if manifest.params.second_pass:
-        return "second pass"
-    return "baseline" if manifest.params.baseline_order is not None else manifest.params.decomposer
 
 
 def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
     """Spectra in a chunk. Raises PermanentError if the size makes a chunk too large, or makes too many chunks."""
     size = manifest.chunk_size or choose_chunk_size(
-        cube.n_spectra, cube.n_channels, cube.dtype.itemsize, _kind(manifest)
+        cube.n_spectra, cube.n_channels, cube.dtype.itemsize, fit_kind(manifest.params)
     )
     bytes_per_spectrum = cube.n_channels * cube.dtype.itemsize
     if min(size, cube.n_spectra) * bytes_per_spectrum > MAX_CHUNK_BYTES and size > 1:
@@ -346,7 +340,7 @@ def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
             f"A chunk of {size} spectra with {cube.n_channels} channels is larger than {MAX_CHUNK_BYTES >> 20} MiB;"
             f" choose a chunk size of at most {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
         )
-    most = most_spectra_in_time(cube.n_channels, _kind(manifest))
+    most = most_spectra_in_time(cube.n_channels, fit_kind(manifest.params))
     in_one_call = manifest.params.second_pass or manifest.params.decomposer == HYPERFINE
     if in_one_call and min(size, cube.n_spectra) > most:
         raise PermanentError(

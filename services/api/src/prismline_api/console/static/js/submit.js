@@ -2,6 +2,7 @@
 // link, not through the api, and then named in a job.
 import { newKey, post } from "./api.js";
 import { byId, bytes, el, notice, replace } from "./dom.js";
+import { estimateOf } from "./estimate.js";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /**
@@ -111,6 +112,8 @@ function open(file) {
     pattern: NAME.source,
     title: "Letters, digits, dots, hyphens and underscores; at most 64",
   });
+  const cost = el("div", {});
+  estimateOf(file, kind, stop.signal).then((found) => found && replace(cost, found));
   const says = el("p", { role: "status" });
   const progress = el("progress", { class: "wide", max: 1, value: 0, hidden: true, "aria-label": "Upload" });
   const submit = el("button", { type: "submit" }, "Submit");
@@ -138,6 +141,7 @@ function open(file) {
     el("h2", { id: "dialog-heading" }, "Submit"),
     el("p", {}, `${file.name} (${bytes(file.size)}): ${kind.what}.`),
     el("p", {}, el("label", {}, kind.workload === "spectra" ? "Survey" : "Name", name)),
+    cost,
     says,
     progress,
     el("div", { class: "actions" }, close, submit),
