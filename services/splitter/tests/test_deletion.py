@@ -158,7 +158,7 @@ def test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime(
 def test_a_deletion_that_waited_in_the_dead_letter_queue_is_repeated_too(
     jobs: SplitterWorld, sends: Callable[[], list[int]]
 ) -> None:
-    assert delete(jobs, attempt="2")
+    assert delete(jobs, attempt="5")
     assert sends() == [900]
 
 

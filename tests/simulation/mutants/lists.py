@@ -16,6 +16,7 @@ _EXPORTER_TESTS = "services/exporter/tests/test_exporting.py::"
 _ACTION_TESTS = "services/api/tests/test_actions.py::"
 _OPEN_JOB_TESTS = "services/api/tests/test_open_jobs.py::"
 _DELETION_TESTS = "services/splitter/tests/test_deletion.py::"
+_INGESTION_TESTS = "services/splitter/tests/test_ingestion.py::"
 _WEBHOOK_TESTS = "services/webhooks/tests/test_webhooks.py::"
 _CONSUMER_TESTS = "libs/runtime/tests/test_consumer.py::"
 _CHOICE_TESTS = "libs/runtime/tests/test_queue_choice.py::"
@@ -473,6 +474,23 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "Pages and tasks of a deleted job stay for ever.",
         ("a list is deleted while it is written",),
         tests=(_DELETION_TESTS + "test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime",),
+    ),
+    Mutant(
+        "a deletion counts the deliveries of the dead-letter queue",
+        Rewrite(
+            "prismline_splitter:on_job_delete",
+            "message.delivery.attributes.get(_PASSES, X)",
+            'message.delivery.attributes.get("attempt", X)',
+        ),
+        "A deletion that an outage delayed is repeated less often, and what was written meanwhile stays.",
+        tests=(_DELETION_TESTS + "test_a_deletion_that_waited_in_the_dead_letter_queue_is_repeated_too",),
+    ),
+    Mutant(
+        "a run that a slow request opened has no manifest",
+        Rewrite("prismline_splitter:_open_run", "run.manifest_key is None", "False"),
+        "The sweeper never looks after the run, and a deletion does not wait for its end.",
+        (LISTS,),
+        tests=(_INGESTION_TESTS + "test_a_run_that_a_slow_request_opens_after_its_job_is_closed_gets_its_manifest",),
     ),
     Mutant(
         "pages of deleted jobs stay",
