@@ -9,29 +9,30 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from cli_world import CliWorld
+from cli_world import MOMENT, CliWorld
 from typer.testing import CliRunner, Result
 
 from prismline_cli.recovering import progress_of
 from prismline_cli.whole import app
-from prismline_contracts.deadletters import DeadlettersRecover, RecoveryCounts, RecoveryOperationItem
+from prismline_client import ApiError, Client, Recovery
+from prismline_contracts.deadletters import DeadlettersRecover, DeadlettersRecoverRequested, RecoveryCounts
 from prismline_contracts.envelope import Envelope
 from prismline_ledger import Operations
 from prismline_localstack.state import make_client
+from prismline_localstack.testing import observe_bus
 
 LEASE = timedelta(seconds=60)
 
 
-def operation(**fields: Any) -> RecoveryOperationItem:
-    moment = "2026-03-01T12:00:00.000Z"
-    times = dict.fromkeys(("requested_at", "started_at", "updated_at"), moment)
-    base = {"PK": "op", "status": "RUNNING", "prefix": "dead-letter-archive/sqs/", **times}
-    return RecoveryOperationItem.model_validate(base | fields)
+def operation(**fields: Any) -> Recovery:
+    counts = dict.fromkeys(RecoveryCounts.model_fields, 0)
+    base = {"operation_id": "op", "run_id": None, "status": "running", "dry_run": False, **counts}
+    return Recovery.model_validate(base | fields)
 
 
 def test_the_progress_of_a_recovery_says_what_it_waits_for() -> None:
     assert progress_of(operation(n_records=200)) == "200 records read"
-    waiting = progress_of(operation(n_records=9, n_sent=7, n_recovered=4, n_failed=2, listed=True, rounds=3))
+    waiting = progress_of(operation(n_records=9, n_sent=7, n_recovered=4, n_failed=2))
     assert waiting == "7 messages sent back: 4 done, 2 failed; waiting for the chunks of the others to end"
 
 
@@ -43,24 +44,30 @@ class Consumer:
     url: str
     operations: Operations
 
-    def take(self) -> DeadlettersRecover:
-        """The request that is in the queue."""
+    def take(self) -> DeadlettersRecoverRequested:
+        """The request that was announced."""
         while not (messages := self.sqs.receive_message(QueueUrl=self.url, WaitTimeSeconds=5).get("Messages")):
             pass
-        return DeadlettersRecover.model_validate(Envelope.model_validate_json(messages[0]["Body"]).data)
+        return DeadlettersRecoverRequested.model_validate(Envelope.model_validate_json(messages[0]["Body"]).data)
 
-    def end(self, counts: RecoveryCounts) -> None:
-        begun = self.operations.claim(self.take(), "consumer", LEASE)
+    def end(self, counts: RecoveryCounts) -> DeadlettersRecoverRequested:
+        """Take the request, and end it with these counts."""
+        request = self.take()
+        begun = self.operations.claim(request, "consumer", LEASE)
         waiting = self.operations.await_endings(self.operations.commit(begun, RecoveryCounts(), lease=LEASE))
         self.operations.finish(self.operations.commit(waiting, counts, lease=LEASE))
+        return request
 
 
 @pytest.fixture
 def consumer(world: CliWorld, aws_env: dict[str, str]) -> Consumer:
     world.add_run("r", status="failed")
-    sqs = make_client("sqs", aws_env)
-    url = sqs.create_queue(QueueName=f"prismline-{aws_env['ENVIRONMENT']}-recoveries")["QueueUrl"]
-    return Consumer(sqs, url, Operations(world.connection.dynamodb, world.connection.runs_table))
+    sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
+    bus = f"prismline-{aws_env['ENVIRONMENT']}"
+    events.create_event_bus(Name=bus)
+    return Consumer(
+        sqs, observe_bus(sqs, events, bus), Operations(world.connection.dynamodb, world.connection.runs_table)
+    )
 
 
 def run(*arguments: str) -> Result:
@@ -87,7 +94,43 @@ def test_with_wait_the_exit_code_says_whether_all_was_recovered(
 @pytest.mark.emulator
 def test_without_wait_only_the_id_of_the_operation_is_printed(consumer: Consumer) -> None:
     result = run("recover", "--dry-run", "--prefix", "dead-letter-archive/failed-sqs/")
-    request = consumer.take()
-    assert (result.exit_code, result.stdout.strip()) == (0, request.operation_id)
+    operation_id = result.stdout.strip()
+    assert result.exit_code == 0
+    assert f"{operation_id} has not begun" in run("operation", operation_id).stderr
+    request = consumer.end(RecoveryCounts(n_records=2))
+    assert (request.operation_id, request.only_run) == (operation_id, None)
     assert (request.dry_run, request.prefix) == (True, "dead-letter-archive/failed-sqs/")
+    shown = json.loads(run("operation", operation_id, "--json").stdout)
+    assert (shown["status"], shown["n_records"], shown["only_run"]) == ("COMPLETED", 2, None)
     assert run("operation", "nonesuch").exit_code == 2
+
+
+@pytest.mark.emulator
+def test_an_operation_that_an_earlier_release_of_the_command_began_is_shown(consumer: Consumer) -> None:
+    old = "recovery-20260301T120000-e3e70682"
+    consumer.operations.claim(DeadlettersRecover(operation_id=old, requested_at=MOMENT), "consumer", LEASE)
+    assert json.loads(run("operation", old, "--json").stdout)["status"] == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (("ls",), {"items": [{"key": "k", "day": "2026-03-01", "message_id": "m", "recovery_failed": False}]}),
+        (("show", "m"), {"items": [{"key": "k", "day": "2026-03-01", "message_id": "m", "recovery_failed": False}]}),
+        (("recover",), ApiError("Correct the request: body.run_id: Field required.", 422)),
+    ],
+)
+def test_beside_an_api_of_an_earlier_release_the_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], answer: Any
+) -> None:
+    def answered(*_: Any, **__: Any) -> Any:
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Client, "open", lambda: Client("http://127.0.0.1:9", "k"))
+    monkeypatch.setattr(Client, "_ask", answered)
+    result = run(*arguments)
+    assert result.exit_code in {2, 3}
+    assert "The API is of an earlier release" in result.stderr
+    assert "Upgrade the service api." in result.stderr

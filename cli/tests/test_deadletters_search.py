@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from cli_world import CliWorld
 from typer.testing import CliRunner, Result
 
+from prismline_api import archive as api_archive
 from prismline_cli import deadletters_search
 from prismline_cli.connection import Connection
-from prismline_cli.deadletters_search import LEFT_OUT, Search, by_cause, dead_letters, latest
+from prismline_cli.deadletters_search import ALL, by_cause, dead_letters, latest
 from prismline_cli.whole import app
+from prismline_client import Client, WantedDeadLetters
 from prismline_contracts.deadletters import DeadLetterRecord
 
 pytestmark = pytest.mark.emulator
@@ -60,8 +61,8 @@ class Archive:
     def add(self, day: str, letter: DeadLetterRecord, place: str = "sqs") -> None:
         self.put(day, letter.messageId or "", letter.model_dump_json().encode(), place)
 
-    def rows(self, search: Search, limit: int = 1000) -> list[dict[str, Any]]:
-        rows, _ = latest(dead_letters(self.connection, search), limit)
+    def rows(self, wanted: WantedDeadLetters, limit: int = 1000) -> list[dict[str, Any]]:
+        rows, _ = latest(dead_letters(Client.open(), wanted), limit)
         return rows
 
     @property
@@ -74,33 +75,39 @@ def archive(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> Archive:
     made = Archive(world.connection, [], [])
     for run_id in RUNS:
         world.add_run(run_id)
-    monkeypatch.setattr(Connection, "open", lambda: made.connection)
-    made.connection.s3.meta.events.register(
-        "provide-client-params.s3.GetObject", lambda params, **_: made.fetched.append(params["Key"])
-    )
-    made.connection.s3.meta.events.register(
-        "provide-client-params.s3.ListObjectsV2", lambda params, **_: made.listed.append(params["Prefix"])
-    )
+    read, entries = api_archive.Archive.read, api_archive.Archive.entries
+
+    def recorded_read(self: api_archive.Archive, key: str) -> DeadLetterRecord | None:
+        made.fetched.append(key)
+        return read(self, key)
+
+    def recorded_entries(self: api_archive.Archive, prefix: str) -> Any:
+        made.listed.append(prefix)
+        return entries(self, prefix)
+
+    monkeypatch.setattr(api_archive.Archive, "read", recorded_read)
+    monkeypatch.setattr(api_archive.Archive, "entries", recorded_entries)
     for day in DAYS:
         for n in range(20):
             made.add(day, record(day, n))
     return made
 
 
-def day(text: str) -> Search:
-    return Search(first=date.fromisoformat(text), last=date.fromisoformat(text))
+def day(first: str, last: str | None = None, **fields: Any) -> WantedDeadLetters:
+    wanted: Any = {"first": first, "last": last or first, **fields, **ALL}
+    return wanted  # type: ignore[no-any-return]
 
 
 def test_a_search_of_one_day_reads_no_other_days_objects(archive: Archive) -> None:
     rows = archive.rows(day("2026-03-10"))
     assert len(rows) == len(archive.fetched) == 20
     assert archive.days_fetched == {"2026-03-10"}
-    below = [prefix for prefix in archive.listed if prefix.count("/") > 2]
-    assert below == ["dead-letter-archive/sqs/2026-03-10/"], "and lists no other day's"
+    assert archive.listed[0] == "dead-letter-archive/sqs/2026-03-10/"
+    assert set(archive.listed[1:]) == {"dead-letter-archive/recovering/"}, "and lists no other day's"
 
 
 def test_both_ends_of_a_range_are_searched(archive: Archive) -> None:
-    rows = archive.rows(Search(first=date(2026, 3, 10), last=date(2026, 3, 12)))
+    rows = archive.rows(day("2026-03-10", "2026-03-12"))
     assert {row["eventdate"] for row in rows} == {"2026-03-10", "2026-03-11"} == archive.days_fetched
 
 
@@ -124,27 +131,27 @@ def test_records_that_a_recovery_has_taken_are_found_by_their_day_and_marked(arc
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"survey": "survey-1"}, range(1, 20, 2)),
+        ({"name": "survey-1"}, range(1, 20, 2)),
         ({"run_id": "run-a"}, range(0, 20, 2)),
         ({"error": "INPUT 2 does"}, range(2, 20, 3)),
         ({"run_id": "run-b", "error": "input 0"}, range(3, 20, 6)),
-        ({"survey": "survey-1", "run_id": "run-a"}, []),
+        ({"name": "survey-1", "run_id": "run-a"}, []),
         ({"error": "100 % of '; DROP TABLE dead_letters"}, []),
     ],
 )
 def test_a_search_finds_records_that_match_all_its_conditions(
     archive: Archive, fields: dict[str, Any], expected: list[int]
 ) -> None:
-    search = Search(first=date(2026, 3, 9), last=date(2026, 3, 9), **fields)
-    found = {row["messageId"] for row in archive.rows(search)}
+    found = {row["messageId"] for row in archive.rows(day("2026-03-09", **fields))}
     assert found == {f"2026-03-09-message-{n:04d}" for n in expected}
 
 
 def test_a_row_has_all_fields_of_the_record(archive: Archive) -> None:
     (row,) = archive.rows(day("2026-03-09"), limit=1)
     letter = record("2026-03-09", 19)
-    assert {name: row[name] for name in DeadLetterRecord.model_fields if name not in LEFT_OUT} == letter.model_dump(
-        exclude=LEFT_OUT
+    left_out = {"body", "attributes", "messageAttributes", "receiptHandle"}
+    assert {name: row[name] for name in DeadLetterRecord.model_fields if name not in left_out} == letter.model_dump(
+        exclude=left_out
     )
     assert row["body_bytes"] == len(letter.body)
 
@@ -162,26 +169,26 @@ def test_odd_records_are_found_like_any_other(archive: Archive) -> None:
     assert rows["2026-04-01-message-0002.json"]["body_bytes"] == 2**20
     assert rows["empty.json"]["error"] is None
     assert "is not a record" in rows["not-json.json"]["error"]
-    (found,) = archive.rows(Search(first=date(2026, 4, 1), last=date(2026, 4, 1), error="\U0001f4a5"))
+    (found,) = archive.rows(day("2026-04-01", error="\U0001f4a5"))
     assert found["error"] == odd
 
 
 def test_a_record_that_a_recovery_takes_away_meanwhile_is_left_out(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = deadletters_search.record_keys
+    entries = api_archive.Archive.entries
 
-    def keys(*arguments: Any) -> Iterator[str]:
-        yield from listed(*arguments)
-        yield "dead-letter-archive/sqs/2026-03-09/gone.json"
+    def with_another(self: api_archive.Archive, prefix: str) -> Any:
+        yield from entries(self, prefix)
+        yield "dead-letter-archive/sqs/2026-03-09/gone.json", datetime.now(UTC)
 
-    monkeypatch.setattr(deadletters_search, "record_keys", keys)
+    monkeypatch.setattr(api_archive.Archive, "entries", with_another)
     assert len(archive.rows(day("2026-03-09"))) == 20
 
 
 def test_the_newest_of_a_large_archive_are_found_in_portions(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadletters_search, "SORTED_ROWS", 7)
-    rows, total = latest(dead_letters(archive.connection, Search(date(2026, 3, 1), date(2026, 3, 31))), 25)
+    rows, total = latest(dead_letters(Client.open(), day("2026-03-01", "2026-03-31")), 25)
     newest = [f"2026-03-11-message-{n:04d}" for n in reversed(range(20))]
     before = [f"2026-03-10-message-{n:04d}" for n in (19, 18, 17, 16, 15)]
     assert [row["messageId"] for row in rows] == [*newest, *before]
@@ -190,7 +197,7 @@ def test_the_newest_of_a_large_archive_are_found_in_portions(archive: Archive, m
 
 def test_statistics_count_records_messages_runs_and_chunks(archive: Archive) -> None:
     archive.add("2026-03-09", record("2026-03-09", 0), place="failed-sqs")
-    rows = by_cause(dead_letters(archive.connection, day("2026-03-09")))
+    rows = by_cause(dead_letters(Client.open(), day("2026-03-09")))
     assert [(row["error"][12:19], row["records"], row["messages"], row["runs"], row["chunks"]) for row in rows] == [
         ("input 0", 8, 7, 2, 7),
         ("input 1", 7, 7, 2, 7),
@@ -226,7 +233,7 @@ class TestCommands:
         shown = run("show", "2026-03-10-message-0003").stdout
         assert "the [bold] body\n\u2603" in shown
         assert "run-b" in shown
-        assert len(archive.fetched) == 2
+        assert len(set(archive.fetched)) == 2
         both = json.loads(run("show", "2026-03-10-message-0003", "--json").stdout)
         assert [entry["receive_count"] for entry in both] == [6, 7]
         assert both[1]["body"] == "the [bold] body\n\u2603"

@@ -42,7 +42,7 @@ def test_a_run_in_which_everything_goes_wrong(tmp_path_factory: pytest.TempPathF
         run_id = before.run_id
         assert (before.run.status, before.completed, before.failed) == ("failed", CHUNKS - 3, 3)
         archived_of_run = [record for record in records(system) if record["run_id"] == run_id]
-        recovery, after = demo_faults.recover(system.connection, system.faults_file, run_id, lines.append)
+        recovery, after = demo_faults.recover(system.faults_file, run_id, lines.append)
         assert (after.run.status, after.completed, after.failed) == ("completed", CHUNKS, 0)
         assert (recovery.n_sent, recovery.n_recovered, recovery.n_failed) == (3, 3, 0)
         assert recovery.n_sent + recovery.n_settled == len(archived_of_run)

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from prismline_cli.recovering import load_operation
 from prismline_contracts.commands import Queue, dead_letter_queue_name
 from prismline_contracts.delivery import LIMITS
 from prismline_dlq_consumer.decisions import LONGEST_DELAY_SECONDS, LetterPatience
 from prismline_dlq_consumer.sweep_decisions import SweepLimits
-from prismline_ledger import Patience
+from prismline_ledger import Operations, Patience
 from prismline_splitter.deletion import PASS_SECONDS, PASSES, PATIENCE_SECONDS
 from tests.run_view import load_run
 from tests.simulation.list_promises import list_complaints
@@ -85,7 +84,7 @@ def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
         if execution.status == "RUNNING":
             yield f"the execution {arn.rpartition(':')[2]} is RUNNING"
     for operation_id in users.operations:
-        operation = load_operation(connection, operation_id)
+        operation = Operations(connection.dynamodb, connection.runs_table).get(operation_id)
         if operation is None or operation.status != "COMPLETED":
             yield f"{operation_id} is {operation.status if operation else 'unknown'}"
         elif operation_id not in safety.recovered:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from prismline_cli.captions import submit_frames
-from prismline_cli.recovering import request_recovery
 from prismline_cli.submission import submit
 from prismline_contracts.base import timestamp
 from prismline_contracts.commands import Queue
@@ -21,7 +20,7 @@ from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunCancelRequested
 from prismline_contracts.manifest import run_id_of
-from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
+from prismline_runtime import Transport
 from tests.simulation.lists import ListUsers
 from tests.simulation.plan import RunPlan
 from tests.simulation.scheduler import START, Process
@@ -151,7 +150,7 @@ class Users:
         if seen is not None:
             self.cancelled_again.add(submission.run_id)
         request = RunCancelRequested(run_id=submission.run_id, requested_at=timestamp(), uncancelled_at=seen)
-        transport = self.connection.transport
+        transport = self._transport()
         transport.publish(Envelope.wrap(request, source=transport.source, traceparent=None))
 
     def have_go_on(self, submission: Submission) -> None:
@@ -165,7 +164,7 @@ class Users:
         stopped = run.get("cancelled_at")
         if state.get("status") == "cancelled" and stopped:
             self.continuations.add((run_id, stopped))
-            self.operations.append(self._request_retry(run_id, cancelled_at=stopped))
+            self.operations.append(self._request_recovery(run_id, retry=True, cancelled_at=stopped))
 
     def retry(self, run_id: str, code: str | None = None) -> None:
         """Request that the failed work of a run is tried again, like `prismline retry`, if there is such a run.
@@ -174,29 +173,23 @@ class Users:
         """
         if self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") is not None:
             self.moved |= {run_id} if code is not None else set()
-            self.operations.append(self._request_retry(run_id, code=code))
+            self.operations.append(self._request_recovery(run_id, retry=True, code=code))
 
-    def _request_retry(self, run_id: str, cancelled_at: str | None = None, code: str | None = None) -> str:
-        """Send what a rule makes of the request of `prismline retry`. Return the id of the recovery."""
-        operation_id = f"recovery-{run_id}-{uuid4().hex[:12]}"
-        request = DeadlettersRecover(
-            operation_id=operation_id,
-            only_run=run_id,
-            retry=True,
-            cancelled_at=cancelled_at,
-            code=code,
-            requested_at=timestamp(),
-        )
-        transport = self.connection.transport
+    def _request_recovery(self, run_id: str | None = None, **fields: Any) -> str:
+        """Send what a rule makes of the request of a recovery of a run, or of all. Return the id of the recovery."""
+        operation_id = f"recovery-{run_id or 'all'}-{uuid4().hex[:12]}"
+        request = DeadlettersRecover(operation_id=operation_id, only_run=run_id, requested_at=timestamp(), **fields)
+        transport = self._transport()
         message = Envelope.wrap(request, source=transport.source, traceparent=None, key=(operation_id,))
         transport.send(Queue.RECOVERIES, [message])
         return operation_id
 
+    def _transport(self) -> Transport:
+        return Transport.connect(self.connection.environment, "cli")
+
     def recover(self) -> None:
         """Request the recovery of all dead letters, like `prismline deadletters recover`."""
-        self.operations.append(
-            request_recovery(self.connection, prefix=DEAD_LETTERS_PREFIX, run_id=None, dry_run=False)
-        )
+        self.operations.append(self._request_recovery())
 
     def redrive(self) -> None:
         """Move all dead letters back to their source queues as new messages, like StartMessageMoveTask."""

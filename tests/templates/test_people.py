@@ -50,7 +50,7 @@ def test_every_aws_command_of_the_documentation_has_a_row() -> None:
         ("prismline cancel", "API key"),
         ("prismline retry", "API key"),
         ("prismline retry --code latest", "administrator"),  # as `map`: whoever registers code has it run
-        ("prismline deadletters", "operator"),
+        ("prismline deadletters", "API key"),
         ("prismline alerts", "API key"),
         ("prismline prune", "administrator"),
         ("prismline jobs keys create", "administrator"),

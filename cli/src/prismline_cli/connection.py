@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from prismline_cli.output import ExitCode, fail
 from prismline_ledger import Ledger
-from prismline_runtime import ServiceSettings, Transport, clients
+from prismline_runtime import ServiceSettings, clients
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -73,11 +73,6 @@ class Connection:
     def bucket(self) -> str:
         """Name of the bucket, as the platform stack published it."""
         return clients.ssm().get_parameter(Name=f"/prismline/{self.environment}/platform/bucket")["Parameter"]["Value"]
-
-    @cached_property
-    def transport(self) -> Transport:
-        """The bus."""
-        return Transport.connect(self.environment, "cli")
 
 
 def connect_here() -> list[str] | None:

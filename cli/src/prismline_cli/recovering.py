@@ -1,87 +1,39 @@
-"""Request a recovery of archived dead letters, and follow it."""
+"""Follow a recovery."""
 
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
-
-from prismline_cli.connection import Connection
-from prismline_cli.finding import match
-from prismline_cli.output import CommandError, ExitCode, stderr
-from prismline_client import ApiError, Recovery
-from prismline_contracts.base import timestamp
-from prismline_contracts.commands import Queue
-from prismline_contracts.deadletters import OPERATION_SK, DeadlettersRecover, RecoveryOperationItem
-from prismline_contracts.envelope import Envelope
-from prismline_ledger import Operations
-from prismline_runtime import TransientError
-
-#: A recovery as the ledger has it, or as the API shows it.
-AnyRecovery = TypeVar("AnyRecovery", RecoveryOperationItem, Recovery)
+from prismline_cli.output import CommandError, ExitCode, fail, stderr
+from prismline_client import ApiError, Client, Recovery
 
 #: Seconds between two polls of a recovery.
 POLL_SECONDS = 0.5
 
 
-def request_recovery(connection: Connection, *, prefix: str, run_id: str | None, dry_run: bool) -> str:
-    """Send the command. Return the id of the operation."""
-    operation_id = f"recovery-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-    request = DeadlettersRecover(
-        operation_id=operation_id, prefix=prefix, only_run=run_id, dry_run=dry_run, requested_at=timestamp()
-    )
-    transport = connection.transport
-    message = Envelope.wrap(request, source=transport.source, traceparent=None, key=(operation_id,))
-    transport.send(Queue.RECOVERIES, [message])
-    return operation_id
+def find_operation(client: Client, operation_id: str) -> Recovery:
+    """The recovery with this id, which has begun. Ends the command with the reason if there is none."""
+    try:
+        recovery = client.recovery(operation_id)
+    except ApiError as error:
+        if error.status == 404:
+            fail(f"There is no recovery operation {operation_id}.")
+        raise
+    if recovery.status == "pending":
+        fail(f"Recovery {operation_id} has not begun.")
+    return recovery
 
 
-def load_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem | None:
-    """The item of the operation. None until a consumer has begun it."""
-    return Operations(connection.dynamodb, connection.runs_table).get(operation_id)
-
-
-def operation_ids(connection: Connection) -> Iterator[str]:
-    """The ids of all recoveries, by a scan of the ledger. It is only used to complete an abbreviated id."""
-    pages = connection.dynamodb.get_paginator("scan").paginate(
-        TableName=connection.runs_table,
-        FilterExpression="SK = :operation",
-        ExpressionAttributeValues={":operation": {"S": OPERATION_SK}},
-        ProjectionExpression="PK",
-    )
-    for page in pages:
-        for item in page["Items"]:
-            yield item["PK"]["S"]
-
-
-def find_operation(connection: Connection, given: str) -> str:
-    """The id of the recovery that `given` names."""
-    if given and load_operation(connection, given) is not None:
-        return given
-    return match(given, operation_ids(connection), what="recovery operation")
-
-
-def begun(recovery: Recovery) -> Recovery | None:
-    """The recovery, or None if no consumer has begun it."""
-    return None if recovery.status == "pending" else recovery
-
-
-def wait_for_operation(load: Callable[[], AnyRecovery | None]) -> AnyRecovery:
-    """Wait until the operation has ended, and return it. Its progress is shown on standard error."""
+def wait_for_operation(client: Client, operation_id: str) -> Recovery:
+    """Wait until the recovery has ended, and return it. Its progress is shown on standard error."""
     with stderr.status("waiting for the recovery to begin") as status:
-        while True:
-            operation = load()
-            if operation is not None:
-                if operation.status.upper() == "COMPLETED":
-                    return operation
-                status.update(progress_of(operation))
+        while (recovery := client.recovery(operation_id)).status != "completed":
+            if recovery.status != "pending":
+                status.update(progress_of(recovery))
             time.sleep(POLL_SECONDS)
+    return recovery
 
 
 @contextmanager
@@ -92,11 +44,11 @@ def looking_again(operation_id: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise CommandError(f"Stopped waiting. {again}", ExitCode.INTERRUPTED) from None
-    except (ApiError, TransientError, ClientError, BotoCoreError, HTTPError) as error:
+    except ApiError as error:
         raise CommandError(f"Lost the connection to Prismline: {error} {again}", ExitCode.UNREACHABLE) from error
 
 
-def progress_of(operation: RecoveryOperationItem | Recovery) -> str:
+def progress_of(operation: Recovery) -> str:
     """The progress of a recovery, in one line."""
     if not operation.n_sent:
         return f"{operation.n_records} records read"

@@ -340,6 +340,52 @@ class TestDeadLetters:
         own = acme.walk("/dead-letters", limit=9)
         assert [letter["message_id"] for letter in own] == ["m002"], "nothing tells whose the first one is"
 
+    def test_what_is_not_a_record_is_listed_with_the_reason(self, world: ApiWorld) -> None:
+        for name, content in (("text", b"\xff no record"), ("number", b"1"), ("deep", b'{"attributes": ' + b"[" * 500)):
+            world.deps.bucket.write(dead_letter_key("2026-03-01", name), content)
+        letters = world.caller("ops", ("read", "all")).walk("/dead-letters", limit=9)
+        assert [letter["message_id"] for letter in letters] == ["deep", "number", "text"]
+        assert all("The archived object is not a record" in letter["error"] for letter in letters)
+
+    def test_records_that_a_recovery_has_sent_are_listed_on_request_and_shown_by_their_key(
+        self, world: ApiWorld, acme: Api, run_id: str
+    ) -> None:
+        self.archive(world, run_id, 1)
+        key = f"dead-letter-archive/recovering/op/{run_id}/chunk-0000000.json"
+        day = {"archived_at": "2026-03-02T12:00:00.000Z"}
+        for place, owner in ((key, run_id), (key.replace(run_id, "other"), "other")):
+            record = DeadLetterRecord(body="{}", run_id=owner, messageId="m001", **day)
+            world.deps.bucket.write(place, record.model_dump_json().encode())
+        assert len(acme.walk("/dead-letters", limit=1)) == 1
+        found = acme.walk("/dead-letters", limit=1, recovering="true", details="true", message_id="m0")
+        assert [(letter["day"], letter["recovering"]) for letter in found] == [
+            ("2026-03-01", False),
+            ("2026-03-02", True),
+        ]
+        assert found[1]["record"]["body_bytes"] == 2
+        assert "body" not in found[1]["record"]
+        assert acme.walk("/dead-letters", limit=1, recovering="true", message_id="m1") == []
+        assert len(acme.walk("/dead-letters", limit=1, recovering="true", first="2026-03-02")) == 1
+        assert acme.get("/dead-letters/2026-03-02/m001", key=key)["record"]["body"] == "{}"
+        for elsewhere in ("/dead-letters/2026-03-01/m001", "/dead-letters/2026-03-02/m002"):
+            acme.get(elsewhere, key=key, expect=404)
+        acme.get("/dead-letters/2026-03-02/m001", key=key.replace(run_id, "other"), expect=404)
+
+    def test_all_runs_are_recovered_only_with_the_scope_all(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        assert "scope all" in acme.post("/dead-letters/recover", {}, expect=403)["detail"]
+        everybody = world.caller("ops", ("read", "operate", "all"))
+        prefix = "dead-letter-archive/failed-sqs/"
+        asked = everybody.post("/dead-letters/recover", {"prefix": prefix, "dry_run": True}, expect=202)
+        (event,) = world.announced()
+        assert "only_run" not in event["data"]
+        assert (event["data"]["prefix"], event["data"]["dry_run"]) == (prefix, True)
+        path = asked["status_url"].removeprefix("/v1")
+        shown = everybody.get(path)
+        assert (shown["status"], shown["run_id"]) == ("pending", None)
+        acme.get(path, expect=404)
+        for wrong in ({"retry": True}, {"prefix": "cubes/"}, {"run_id": run_id, "retry": True, "prefix": prefix}):
+            everybody.post("/dead-letters/recover", wrong, expect=422)
+
     def test_a_recovery_takes_chosen_dead_letters(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         keys = [dead_letter_key(f"2026-03-0{day}", "m") for day in (2, 1)]
         acme.post("/dead-letters/recover", {"run_id": run_id, "keys": keys}, expect=202)

@@ -39,7 +39,7 @@ def archive(world: ApiWorld, day: str, run_ids: list[str | None]) -> list[str]:
 def test_dead_letters_are_counted_by_run_and_recovered_ones_no_longer_count(world: ApiWorld) -> None:
     keys = archive(world, "2026-03-01", ["a", "a", "b", None])
     clock = Clock(step=0.001)
-    counts = ArchiveCounts(world.deps.s3, world.deps.bucket, clock=clock)
+    counts = ArchiveCounts(world.deps.archive, clock=clock)
     counted = counts.now()
     assert [counted.of(name, "2026-03-01T00:00:00Z") for name in "abc"] == [2, 1, 0]
     world.deps.s3.delete_object(Bucket=world.deps.bucket.name, Key=keys[0])
@@ -50,7 +50,7 @@ def test_dead_letters_are_counted_by_run_and_recovered_ones_no_longer_count(worl
 def test_a_run_from_before_what_was_read_has_no_number(world: ApiWorld) -> None:
     archive(world, "2026-03-01", ["old"] * 3)
     archive(world, "2026-03-02", ["new"] * 2)
-    counts = ArchiveCounts(world.deps.s3, world.deps.bucket, most_records=3, clock=Clock(step=0.001))
+    counts = ArchiveCounts(world.deps.archive, most_records=3, clock=Clock(step=0.001))
     counted = counts.now()
     assert counted.of("new", "2026-03-02T00:00:00Z") == 2
     assert counted.of("old", "2026-03-01T23:00:00Z") is None
@@ -59,7 +59,7 @@ def test_a_run_from_before_what_was_read_has_no_number(world: ApiWorld) -> None:
 def test_a_large_archive_is_read_part_by_part(world: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_counts, "READERS", 2)
     archive(world, "2026-03-01", ["a"] * 5)
-    counts = ArchiveCounts(world.deps.s3, world.deps.bucket, clock=Clock(step=0.3))
+    counts = ArchiveCounts(world.deps.archive, clock=Clock(step=0.3))
     looks = [counts.now().of("a", "2026-03-01T00:00:00Z") for _ in range(20)]
     assert looks[0] is None, "one look reads a part"
     assert looks[-1] == 5
@@ -68,7 +68,7 @@ def test_a_large_archive_is_read_part_by_part(world: ApiWorld, monkeypatch: pyte
 def test_an_archive_of_more_than_is_read_is_not_listed_all_the_time(world: ApiWorld) -> None:
     archive(world, "2026-03-01", ["old"] * 4)
     clock = Clock(step=0.001)
-    counts = ArchiveCounts(world.deps.s3, world.deps.bucket, most_records=3, clock=clock)
+    counts = ArchiveCounts(world.deps.archive, most_records=3, clock=clock)
     counts.now()
     archive(world, "2026-03-02", ["new"])
     clock.now += archive_counts.LOOK_SECONDS / 2
@@ -86,7 +86,7 @@ def test_a_record_that_cannot_be_read_leaves_only_its_day_and_earlier_ones_uncou
     clock = Clock(step=0.001)
     with monkeypatch.context() as patch:
         refuse_reads(patch, unread)
-        counts = ArchiveCounts(world.deps.s3, world.deps.bucket, clock=clock)
+        counts = ArchiveCounts(world.deps.archive, clock=clock)
         assert counts.now().of("a", "2026-03-01T00:00:00Z") is None
         assert counts.now().of("b", "2026-03-02T00:00:00Z") == 0
         (run,) = acme.get("/runs")["items"]

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from prismline_cli.commands.options import AsJson
-from prismline_cli.connection import Connection
-from prismline_cli.deadletters_search import Search, by_cause, dead_letters, found_records, latest
+from prismline_cli.deadletters_search import ALL, by_cause, dead_letters, latest
 from prismline_cli.finding import find_run, match
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
-from prismline_cli.recovering import (
-    AnyRecovery,
-    find_operation,
-    load_operation,
-    looking_again,
-    request_recovery,
-    wait_for_operation,
-)
+from prismline_cli.recovering import find_operation, looking_again, wait_for_operation
 from prismline_cli.submission import check_survey
-from prismline_client import Client, Recovery
-from prismline_contracts.deadletters import RecoveryCounts, RecoveryOperationItem
+from prismline_client import Client, Recovery, WantedDeadLetters
+from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
 from prismline_contracts.prefixes import ARCHIVE_PREFIX, DEAD_LETTERS_PREFIX
 
 #: Days that are searched unless `--from` says otherwise, today included.
@@ -62,9 +53,9 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List archived dead letters, newest first."""
-    connection = Connection.open()
-    search = _search(first, last, survey, run, error)
-    rows, total = latest(dead_letters(connection, search), limit)
+    client = Client.open()
+    search = _search(client, first, last, survey, run, error)
+    rows, total = latest(dead_letters(client, search), limit)
     if as_json:
         print_json(rows)
         return
@@ -79,7 +70,7 @@ def ls(
             _short(row["error"]),
             row["messageId"] or row["key"],
         )
-    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
+    console.print(table if rows else f"No dead letters from {search['first']} to {search['last']}.")
     if total > len(rows):
         console.print(f"{total - len(rows)} more; --limit shows them.")
 
@@ -91,15 +82,18 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a dead letter with all fields and its body."""
-    search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
-    connection = Connection.open()
-    found = dict(found_records(connection, search, message_id)) if message_id else {}
-    whole = match(message_id, (record.messageId or key for key, record in found.items()), what="dead letter")
-    found = {key: record for key, record in found.items() if (record.messageId or key) == whole}
+    client = Client.open()
+    wanted: WantedDeadLetters = {"first": _day(first or datetime.min), "last": _day(last or datetime.max)}
+    wanted |= {"message_id": message_id}
+    found = [letter for letter in client.dead_letters(**(wanted | ALL)) if letter.details] if message_id else []
+    whole = match(message_id, (letter.message_id for letter in found), what="dead letter")
+    found.sort(key=lambda letter: (letter.recovering, letter.recovery_failed, letter.key))
+    letters = [client.dead_letter(letter) for letter in found if letter.message_id == whole]
+    records = {letter.key: DeadLetterRecord.model_validate(letter.details) for letter in letters}
     if as_json:
-        print_json([{"key": key, **record.model_dump()} for key, record in found.items()])
+        print_json([{"key": key, **record.model_dump()} for key, record in records.items()])
         return
-    for key, record in found.items():
+    for key, record in records.items():
         table = Table("field", "value", title=key, title_justify="left", box=None)
         for name, value in record.model_dump(exclude_none=True, exclude={"body"}).items():
             table.add_row(name, value if isinstance(value, str) else json.dumps(value))
@@ -116,9 +110,9 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count archived dead letters by day, queue and error."""
-    connection = Connection.open()
-    search = _search(first, last, survey, run, error)
-    rows = by_cause(dead_letters(connection, search))
+    client = Client.open()
+    search = _search(client, first, last, survey, run, error)
+    rows = by_cause(dead_letters(client, search))
     if as_json:
         print_json(rows)
         return
@@ -126,7 +120,7 @@ def stats(
     for row in rows:
         counts = (str(row[name]) for name in ("records", "messages", "runs", "chunks"))
         table.add_row(row["eventdate"], row["source_queue"] or "-", *counts, _short(row["error"]))
-    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
+    console.print(table if rows else f"No dead letters from {search['first']} to {search['last']}.")
 
 
 def recover(
@@ -143,24 +137,19 @@ def recover(
     """
     if not prefix.startswith(ARCHIVE_PREFIX):
         fail(f"The prefix has to begin with {ARCHIVE_PREFIX}.")
-    connection = Connection.open()
-    run_id = find_run(Client.open(), run).run_id if run is not None else None
-    operation_id = request_recovery(connection, prefix=prefix, run_id=run_id, dry_run=dry_run)
-    show_request(lambda: load_operation(connection, operation_id), operation_id, wait=wait, as_json=as_json)
+    client = Client.open()
+    run_id = find_run(client, run).run_id if run is not None else None
+    asked = None if prefix == DEAD_LETTERS_PREFIX else prefix
+    operation_id = client.recover(run_id, prefix=asked, dry_run=dry_run)
+    show_request(client, operation_id, wait=wait, as_json=as_json)
 
 
 def operation(
-    operation_id: Annotated[
-        str, typer.Argument(help="The id that `recover` printed, or the beginning of it.", metavar="ID")
-    ],
+    operation_id: Annotated[str, typer.Argument(help="The id that `recover` printed.", metavar="ID")],
     as_json: AsJson = False,
 ) -> None:
     """Show the progress of a recovery."""
-    connection = Connection.open()
-    found = load_operation(connection, find_operation(connection, operation_id))
-    if found is None:
-        fail(f"There is no recovery operation {operation_id} any more.")
-    show_operation(found, as_json=as_json)
+    show_operation(find_operation(Client.open(), operation_id), as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:
@@ -171,24 +160,24 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="deadletters")
 
 
-def show_request(load: Callable[[], AnyRecovery | None], operation_id: str, *, wait: bool, as_json: bool) -> None:
+def show_request(client: Client, operation_id: str, *, wait: bool, as_json: bool) -> None:
     """Print the id of a requested recovery. With `wait`, wait until it has ended and print its result."""
     if not wait:
         print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
         return
     stderr.print(f"Requested recovery {operation_id}.", soft_wrap=True)
     with looking_again(operation_id):
-        found = wait_for_operation(load)
+        found = wait_for_operation(client, operation_id)
     show_operation(found, as_json=as_json)
 
 
-def show_operation(operation: RecoveryOperationItem | Recovery, *, as_json: bool) -> None:
+def show_operation(operation: Recovery, *, as_json: bool) -> None:
     """Print a recovery. Exit code 1 if some of its chunks failed again."""
     names = ("prefix", "dry_run", "retry", "chunk_ids", "cancelled_at", "started_at", "finished_at")
     shown: dict[str, Any] = {
         "operation_id": operation.operation_id,
         "status": operation.status.upper(),
-        "only_run": operation.run_id if isinstance(operation, Recovery) else operation.only_run,
+        "only_run": operation.run_id,
     } | {name: getattr(operation, name) for name in (*names, *RecoveryCounts.model_fields)}
     if as_json:
         print_json(shown)
@@ -203,20 +192,25 @@ def show_operation(operation: RecoveryOperationItem | Recovery, *, as_json: bool
 
 
 def _search(
+    client: Client,
     first: datetime | None,
     last: datetime | None,
     survey: str | None,
     run: str | None,
     error: str | None,
-) -> Search:
-    end = last.date() if last else datetime.now(UTC).date()
-    begin = first.date() if first else end - timedelta(days=DEFAULT_DAYS - 1)
-    if begin > end:
-        fail(f"Nothing can be found from {begin} to {end}: the first day is after the last.")
+) -> WantedDeadLetters:
+    end = last or datetime.now(UTC)
+    begin = first or end - timedelta(days=DEFAULT_DAYS - 1)
+    if _day(begin) > _day(end):
+        fail(f"Nothing can be found from {_day(begin)} to {_day(end)}: the first day is after the last.")
     if survey is not None:
         check_survey(survey)
-    run_id = find_run(Client.open(), run).run_id if run is not None else None
-    return Search(first=begin, last=end, survey=survey, run_id=run_id, error=error)
+    run_id = find_run(client, run).run_id if run is not None else None
+    return {"first": _day(begin), "last": _day(end), "name": survey, "run_id": run_id, "error": error}
+
+
+def _day(moment: datetime) -> str:
+    return moment.date().isoformat()
 
 
 def _short(error: str | None) -> str:

@@ -10,7 +10,6 @@ from prismline_cli.commands.deadletters import show_request
 from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.finding import find_chunk, find_run, item_of
 from prismline_cli.output import fail
-from prismline_cli.recovering import begun
 from prismline_cli.runs import RunView
 from prismline_client import Client
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
@@ -60,7 +59,7 @@ def retry(
         fail(action.reason)
     since = view.run.cancelled_at if cancelled else None
     operation_id = client.retry(view.run_id, names, cancelled_at=since, code=code, dry_run=dry_run)
-    show_request(lambda: begun(client.recovery(operation_id)), operation_id, wait=wait, as_json=as_json)
+    show_request(client, operation_id, wait=wait, as_json=as_json)
 
 
 def _has_newer_code(view: RunView) -> bool:

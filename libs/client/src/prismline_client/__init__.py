@@ -8,7 +8,7 @@ with Client.open() as client:
 """
 
 from prismline_client.address import find_url
-from prismline_client.client import Client, part
+from prismline_client.client import Client, WantedDeadLetters, part
 from prismline_client.errors import ApiError
 from prismline_client.function_runs import FunctionRun, job_name, row_format
 from prismline_client.models import (
@@ -19,6 +19,7 @@ from prismline_client.models import (
     Condition,
     Costs,
     Counts,
+    DeadLetter,
     Dollars,
     Estimate,
     Mute,
@@ -41,6 +42,7 @@ __all__ = [
     "Condition",
     "Costs",
     "Counts",
+    "DeadLetter",
     "Dollars",
     "Estimate",
     "FunctionRun",
@@ -52,6 +54,7 @@ __all__ = [
     "Seconds",
     "Task",
     "TaskResult",
+    "WantedDeadLetters",
     "find_url",
     "job_name",
     "part",

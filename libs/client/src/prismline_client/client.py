@@ -14,9 +14,9 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
 
 from prismline_client import address
-from prismline_client.errors import RETRIED, ApiError
+from prismline_client.errors import EARLIER, RETRIED, UPGRADE, ApiError
 from prismline_client.function_runs import FunctionRun, job_name, row_format, source_of
-from prismline_client.models import Causes, Chunk, Estimate, Mute, Recovery, Run, RunSummary, Task
+from prismline_client.models import Causes, Chunk, DeadLetter, Estimate, Mute, Recovery, Run, RunSummary, Task
 
 #: Timeout of a request in seconds.
 ANSWER_SECONDS = 60.0
@@ -47,6 +47,26 @@ class WantedTasks(TypedDict, total=False):
     #: Only tasks whose URL begins so.
     url: str | None
     #: Whether tasks have their `record`.
+    details: bool
+
+
+class WantedDeadLetters(TypedDict, total=False):
+    """Which dead letters to list. Both days are included. They are like 2026-03-01, in UTC."""
+
+    first: str
+    last: str
+    run_id: str | None
+    #: Only of jobs with this name.
+    name: str | None
+    #: Only from this queue.
+    queue: str | None
+    #: Only with this text in the error.
+    error: str | None
+    #: Only of messages whose id begins so.
+    message_id: str
+    #: Also those that a recovery has sent and whose work has not ended.
+    recovering: bool
+    #: Whether dead letters have their `record`, without the message.
     details: bool
 
 
@@ -215,9 +235,33 @@ class Client:
         cancelled_at: instead, continue the run that was cancelled at this time. code: `latest` moves the run of a
         function to the code that was registered last. dry_run: only count.
         """
-        body: dict[str, Any] = {"run_id": run_id, "retry": True, "dry_run": dry_run}
-        body |= {"chunk_ids": list(chunk_ids)} if chunk_ids else {}
-        given = {"cancelled_at": cancelled_at, "code": code}
+        given = {"chunk_ids": list(chunk_ids or ()) or None, "cancelled_at": cancelled_at, "code": code}
+        return self._recover({"run_id": run_id, "retry": True, "dry_run": dry_run}, given)
+
+    # ---- dead letters
+
+    def dead_letters(self, limit: int | None = None, **wanted: Unpack[WantedDeadLetters]) -> Iterator[DeadLetter]:
+        """Archived dead letters, the newest day first."""
+        return map(DeadLetter.model_validate, self.listed("/dead-letters", limit, **wanted))
+
+    def dead_letter(self, letter: DeadLetter) -> DeadLetter:
+        """The same dead letter with its whole record, the message included as `body`."""
+        path = f"/dead-letters/{part(letter.day)}/{part(letter.message_id)}"
+        return DeadLetter.model_validate(self.get(path, key=letter.key))
+
+    def recover(self, run_id: str | None = None, *, prefix: str | None = None, dry_run: bool = False) -> str:
+        """Send dead letters of a run, or of all runs, back to their queues. Return the id of the recovery.
+
+        prefix: only those below this prefix of the archive. dry_run: only count.
+        """
+        try:
+            return self._recover({"dry_run": dry_run}, {"run_id": run_id, "prefix": prefix})
+        except ApiError as error:
+            if error.status == 422 and ("run_id" in str(error) or "prefix" in str(error)):
+                raise ApiError(f"{EARLIER} and cannot do this. {UPGRADE}", 422) from error
+            raise
+
+    def _recover(self, body: dict[str, Any], given: dict[str, Any]) -> str:
         body |= {name: value for name, value in given.items() if value is not None}
         return str(self.post("/dead-letters/recover", body)["status_url"].rpartition("/")[2])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: Statuses after which the same request may succeed.
 RETRIED = frozenset({429, 502, 503, 504})
+#: The two parts of what is said beside an API that does not know a request.
+EARLIER, UPGRADE = "The API is of an earlier release", "Upgrade the service api."
 
 
 class ApiError(Exception):

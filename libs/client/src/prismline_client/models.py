@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from prismline_client.errors import ApiError
+from prismline_client.errors import EARLIER, UPGRADE, ApiError
 
 
 class Answer(BaseModel):
@@ -19,7 +19,7 @@ class Recovery(Answer):
     """A recovery: dead letters that are sent back, or failures that are tried again."""
 
     operation_id: str
-    run_id: str
+    run_id: str | None
     status: str
     dry_run: bool
     prefix: str | None = None
@@ -175,15 +175,15 @@ class Run(Answer):
 
 
 class Recorded(Answer):
-    """What has an item in the ledger."""
+    """What has an item in the ledger, or a record in the archive."""
 
     record: dict[str, JsonValue] | None = None
 
     @property
     def details(self) -> dict[str, Any]:
-        """The fields of its item. Raises ApiError if the API, which was asked for them, does not know them."""
+        """The fields of its item or record. Raises ApiError if the API, which was asked for them, cannot give them."""
         if self.record is None:
-            raise ApiError("The API is of an earlier release and leaves out fields. Upgrade the service api.")
+            raise ApiError(f"{EARLIER} and leaves out fields. {UPGRADE}")
         return self.record
 
 
@@ -237,6 +237,24 @@ class Task(Recorded):
     value: JsonValue = None
     code: str | None = None
     result: TaskResult | None = None
+
+
+class DeadLetter(Recorded):
+    """A dead letter in the archive. The message is in the record only if one dead letter was asked for."""
+
+    key: str
+    day: str
+    message_id: str
+    run_id: str | None = None
+    name: str | None = None
+    chunk_id: str | None = None
+    source_queue: str | None = None
+    error: str | None = None
+    receive_count: int | None = None
+    archived_at: str | None = None
+    recovery: str | None = None
+    recovery_failed: bool
+    recovering: bool = False
 
 
 class Cause(Answer):

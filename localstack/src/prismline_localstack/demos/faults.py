@@ -17,16 +17,14 @@ from rich.table import Table
 from prismline_cli.commands import deadletters
 from prismline_cli.connection import Connection
 from prismline_cli.output import console
-from prismline_cli.recovering import load_operation, request_recovery, wait_for_operation
+from prismline_cli.recovering import wait_for_operation
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
-from prismline_client import Client
+from prismline_client import Client, Recovery
 from prismline_contracts.base import chunk_id
 from prismline_contracts.commands import Queue, queue_name
-from prismline_contracts.deadletters import RecoveryOperationItem
 from prismline_contracts.delivery import LIMITS
 from prismline_contracts.items import ChunkStatus
-from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter
 from prismline_localstack.demos import DemoResult, synthetic
 from prismline_localstack.demos.own_system import own_system
@@ -93,14 +91,12 @@ def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[
     return view
 
 
-def recover(
-    connection: Connection, faults_file: Path, run_id: str, say: Callable[[str], None]
-) -> tuple[RecoveryOperationItem, RunView]:
+def recover(faults_file: Path, run_id: str, say: Callable[[str], None]) -> tuple[Recovery, RunView]:
     """Remove the faults and recover the run's dead letters. Return the recovery, and the run after it."""
     faults_file.write_text("[]")
     say("The faults are gone. Recovering from the archive.")
-    operation_id = request_recovery(connection, prefix=DEAD_LETTERS_PREFIX, run_id=run_id, dry_run=False)
-    recovery = wait_for_operation(lambda: load_operation(connection, operation_id))
+    client = Client.open()
+    recovery = wait_for_operation(client, client.recover(run_id))
     say(f"{recovery.n_records} records: {recovery.n_recovered} recovered, {recovery.n_settled} already done.")
     view = wait_for(lambda: _with_status(run_id, "completed"), "the recovered run to complete")
     say(f"The run {view.run.status}: {view.completed} chunks completed, {view.failed} failed.")
@@ -119,7 +115,7 @@ def demo_faults(to: Path) -> DemoResult:
         _show_trouble(connection, run_id)
         console.print("prismline deadletters stats", style="bold")
         deadletters.stats()
-        _, view = recover(connection, faults_file, run_id, say)
+        _, view = recover(faults_file, run_id, say)
         _show_trouble(connection, run_id)
     return DemoResult(view.completed == CHUNKS, run_id)
 

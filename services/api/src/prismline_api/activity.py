@@ -44,7 +44,7 @@ def show_activity(caller: Caller, run_id: str, deps: Dependencies) -> ActivityVi
     operations = [each.operation_id for each in requests if each.name == "recover" and each.operation_id]
     return ActivityView(
         events=sorted(_events(run, item, state), key=lambda event: event.at),
-        recoveries=[recovery_view(each, run_id, deps) for each in operations[-MOST_RECOVERIES:]],
+        recoveries=[recovery_view(each, deps.operations.get(each), run_id) for each in operations[-MOST_RECOVERIES:]],
         exports=[export_view(each, run_id, deps) for each in exports],
         webhooks=[WebhookDeliveryView.model_validate(each, from_attributes=True) for each in webhooks],
         source=_source(manifest_copy(run_id, deps)),

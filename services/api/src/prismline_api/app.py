@@ -6,7 +6,6 @@ cost does not depend on the size of a job.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -57,7 +56,6 @@ from prismline_api.models import (
 )
 from prismline_api.open_jobs import add_batch, close_job
 from prismline_api.parameters import (
-    DAY,
     PAGE_ITEMS,
     RUN_ID,
     ArchiveDay,
@@ -70,8 +68,6 @@ from prismline_api.parameters import (
     MessageId,
     OperationId,
     RunId,
-    RunStatus,
-    Status,
     TaskAddress,
     TraceParent,
 )
@@ -95,6 +91,7 @@ from prismline_api.reading import (
 )
 from prismline_api.submission import submit
 from prismline_api.uploads import begin_upload
+from prismline_contracts.deadletters import RecordKey
 from prismline_http import problems
 from prismline_http.access import KeyRoute, Operator, Reader, Submitter
 from prismline_http.limits import BodyLimit
@@ -106,61 +103,7 @@ Send an API key with every request: `Authorization: Bearer <key>`. Send an `Idem
 changes something. If no answer comes, repeat the request with the same key: it takes effect once. Every error is a
 problem document (RFC 9457) whose `detail` says what to do."""
 
-#: Longest time of a chunk without progress that a list can ask for: a year.
-MOST_MINUTES = 525_600
-WithRecords = Annotated[bool, Query(description="Show all that is stored about each of them, in `record`.")]
-
 api = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES)
-
-
-def _shown_runs(
-    status: RunStatus = None,
-    workload: Annotated[str | None, Query(max_length=200, description="Only runs of this workload.")] = None,
-    name: Annotated[
-        str | None, Query(max_length=200, description="Only runs whose name has this part, or whose id begins so.")
-    ] = None,
-) -> RunFilter:
-    return RunFilter(status, workload, name)
-
-
-def _wanted_dead_letters(
-    run_id: Annotated[str | None, Query(max_length=80, description="Only of this run.")] = None,
-    first: Annotated[str | None, Query(pattern=DAY, description="The first day, in UTC, e.g. 2026-03-01.")] = None,
-    last: Annotated[str | None, Query(pattern=DAY, description="The last day, in UTC.")] = None,
-    queue: Annotated[str | None, Query(max_length=80, description="Only from this queue, e.g. `chunks`.")] = None,
-    error: Annotated[str | None, Query(max_length=200, description="Only with this text in the error.")] = None,
-) -> Wanted:
-    return Wanted(first, last, run_id, queue, error)
-
-
-def _wanted_tasks(
-    status: Status = None,
-    url: Annotated[str | None, Query(max_length=2048, description="Only tasks whose URL begins so.")] = None,
-    details: WithRecords = False,
-) -> TaskFilter:
-    return TaskFilter(status, url, details)
-
-
-def _wanted_chunks(
-    status: Status = None,
-    stuck_after: Annotated[
-        float | None,
-        Query(
-            ge=0,
-            le=MOST_MINUTES,
-            description="Only chunks without progress: in progress for more than so many minutes, with attempts that"
-            " never ended, or sent again by the sweeper. `why` says which.",
-        ),
-    ] = None,
-    details: WithRecords = False,
-) -> ChunkFilter:
-    return ChunkFilter(status, None if stuck_after is None else timedelta(minutes=stuck_after), details)
-
-
-WantedChunks = Annotated[ChunkFilter, Depends(_wanted_chunks)]
-WantedTasks = Annotated[TaskFilter, Depends(_wanted_tasks)]
-ShownRuns = Annotated[RunFilter, Depends(_shown_runs)]
-WantedDeadLetters = Annotated[Wanted, Depends(_wanted_dead_letters)]
 
 
 def create_app() -> FastAPI:
@@ -330,7 +273,7 @@ def create_upload(body: UploadRequest, caller: Submitter, deps: Deps) -> Upload:
 def get_runs(
     caller: Reader,
     deps: Deps,
-    shown: ShownRuns,
+    shown: Annotated[RunFilter, Depends()],
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
     details: Annotated[
@@ -354,7 +297,7 @@ def get_tasks(
     run_id: RunId,
     caller: Reader,
     deps: Deps,
-    wanted: WantedTasks,
+    wanted: Annotated[TaskFilter, Depends()],
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> RunPage[TaskView]:
@@ -367,7 +310,7 @@ def get_chunks(
     run_id: RunId,
     caller: Reader,
     deps: Deps,
-    wanted: WantedChunks,
+    wanted: Annotated[ChunkFilter, Depends()],
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> RunPage[ChunkView]:
@@ -425,23 +368,31 @@ def get_result(task_id: TaskAddress, caller: Reader, deps: Deps) -> ResultLink:
 
 @api.get("/dead-letters", tags=["dead letters"], response_model_exclude_none=True)
 def get_dead_letters(
-    caller: Reader, deps: Deps, wanted: WantedDeadLetters, limit: Limit = PAGE_ITEMS, cursor: Cursor = None
+    caller: Reader, deps: Deps, wanted: Annotated[Wanted, Depends()], limit: Limit = PAGE_ITEMS, cursor: Cursor = None
 ) -> Page[DeadLetterView]:
     """List the archived dead letters of your runs, the newest first. A part of the list may be short or empty."""
     return list_dead_letters(caller, wanted, limit, cursor, deps)
 
 
 @api.get("/dead-letters/{day}/{message_id}", tags=["dead letters"], response_model_exclude_none=True)
-def get_dead_letter(day: ArchiveDay, message_id: MessageId, caller: Reader, deps: Deps) -> DeadLetterRecordView:
+def get_dead_letter(
+    day: ArchiveDay,
+    message_id: MessageId,
+    caller: Reader,
+    deps: Deps,
+    key: Annotated[
+        RecordKey | None, Query(description="The `key` in the list, if the message has several dead letters.")
+    ] = None,
+) -> DeadLetterRecordView:
     """Show a dead letter: its record in the archive, with the message."""
-    return show_dead_letter(caller, day, message_id, deps)
+    return show_dead_letter(caller, day, message_id, key, deps)
 
 
 @api.post("/dead-letters/recover", tags=["dead letters"], status_code=202)
 def recover_dead_letters(
     body: RecoverRequest, caller: Operator, deps: Deps, idempotency_key: IdempotencyKey = None
 ) -> Accepted:
-    """Send the dead letters of a run back to their queues, or try its failed tasks or chunks again."""
+    """Send the dead letters of a run, or of all, back to their queues, or try failed tasks or chunks again."""
     return recover(body, caller, idempotency_key, deps)
 
 

@@ -6,7 +6,6 @@ first. Each look reads a few records and keeps their runs in memory, for all req
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -14,13 +13,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
-from prismline_runtime import Bucket, PermanentError, UnavailableError, aws_errors
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from prismline_api.archive import Archive, day_of
+from prismline_runtime import UnavailableError
 
 #: Most records that are counted, the newest ones.
 MOST_RECORDS = 5000
@@ -52,14 +47,12 @@ class ArchiveCounts:
 
     def __init__(
         self,
-        s3: S3Client,
-        bucket: Bucket,
+        archive: Archive,
         *,
         most_records: int = MOST_RECORDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._s3 = s3
-        self._bucket = bucket
+        self._archive = archive
         self._most_records = most_records
         self._clock = clock
         self._lock = threading.Lock()
@@ -89,45 +82,28 @@ class ArchiveCounts:
                     self._run_of.update(found)
             tried_all = next(unread, None) is None
         self._run_of = {key: self._run_of[key] for key in keys if key in self._run_of}
-        unread_days = [_day(key) for key in keys if key not in self._run_of]
-        left = unread_days + ([_day(keys[-1])] if more else [])
+        unread_days = [day_of(key) for key in keys if key not in self._run_of]
+        left = unread_days + ([day_of(keys[-1])] if more else [])
         by_run = Counter(run_id for run_id in self._run_of.values() if run_id is not None)
         return Counted(by_run, _after(max(left)) if left else ""), not tried_all
 
     def _keys(self) -> tuple[list[str], bool]:
         """The keys of the newest records, the newest day first, and whether there are more."""
         keys: list[str] = []
-        pages = self._s3.get_paginator("list_objects_v2")
-        with aws_errors("list the archive of dead letters"):
-            folders = [
-                entry["Prefix"]
-                for root in (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
-                for page in pages.paginate(Bucket=self._bucket.name, Prefix=root, Delimiter="/")
-                for entry in page.get("CommonPrefixes", [])
-            ]
-            for folder in sorted(folders, key=_day, reverse=True):
-                for page in pages.paginate(Bucket=self._bucket.name, Prefix=folder):
-                    keys += [entry["Key"] for entry in page.get("Contents", [])]
-                    if len(keys) > self._most_records:
-                        return keys[: self._most_records], True
+        for folder in self._archive.folders():
+            keys += [key for key, _ in self._archive.entries(folder)]
+            if len(keys) > self._most_records:
+                return keys[: self._most_records], True
         return keys, False
 
     def _run_in(self, key: str) -> dict[str, str | None]:
         """The run of a record, by its key. None: it names none, or a recovery has removed it meanwhile. Empty: S3 does
         not give the record now; a later look tries again."""
         try:
-            record = json.loads(self._bucket.read(key))
+            record = self._archive.read(key)
         except UnavailableError:
             return {}
-        except (PermanentError, ValueError, RecursionError):
-            return {key: None}
-        run_id = record.get("run_id") if isinstance(record, dict) else None
-        return {key: run_id if isinstance(run_id, str) else None}
-
-
-def _day(key: str) -> str:
-    """The day of a record or of a folder."""
-    return key.rpartition("/")[0].rpartition("/")[2]
+        return {key: None if record is None else record.run_id}
 
 
 def _after(day: str) -> str:

@@ -8,35 +8,43 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from itertools import groupby, islice
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
+from fastapi import Query
+
+from prismline_api.archive import ROOTS, day_of
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import request_hash
 from prismline_api.models import Accepted, DeadLetterRecordView, DeadLetterView, Page, RecoverRequest, RecoveryView
+from prismline_api.parameters import DAY, WithRecords
 from prismline_api.reading import AnyRun, find_run
 from prismline_api.workloads import latest_registration
 from prismline_contracts.base import derived_id, timestamp
-from prismline_contracts.deadletters import DeadlettersRecoverRequested, RecoveryCounts
+from prismline_contracts.deadletters import (
+    DeadLetterRecord,
+    DeadlettersRecoverRequested,
+    RecoveryCounts,
+    RecoveryOperationItem,
+)
 from prismline_contracts.jobs import RunRequest
-from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
 from prismline_contracts.workloads import is_function
 from prismline_http.auth import Caller
 from prismline_http.problems import ProblemError, conflict, not_found
-from prismline_runtime import PermanentError, UnavailableError, aws_errors
+from prismline_runtime import UnavailableError
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
 MOST_RECORDS, READERS = 200, 8
 #: Most records of a day that are put in order. Of more, the list shows these.
 MOST_LISTED = 20_000
-#: Most levels of objects and lists in a record that is shown. An answer with more than 255 cannot be written.
-MOST_LEVELS = 100
-#: Prefixes of the folders of days: records that no recovery has taken, and records that a recovery could not send.
-ROOTS = (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
-#: Fields of a record that are text and have the same names in the answer.
-TEXTS = ("run_id", "chunk_id", "source_queue", "error", "archived_at", "recovery")
-#: The beginning of a recovery's id. The run's id and a suffix follow.
-RECOVERY_PREFIX = "recovery-"
+#: Fields of a record that have the same names in the answer.
+SAME = ("run_id", "chunk_id", "source_queue", "receive_count", "archived_at", "recovery")
+#: Fields of a record that allow somebody to act on the message in its queue, and those that a list leaves out.
+SECRET = {"receiptHandle"}
+LONG = SECRET | {"body", "attributes", "messageAttributes"}
+#: The beginning of a recovery's id. The run's id, or this word for all runs, and a suffix follow.
+RECOVERY_PREFIX, ALL_RUNS = "recovery-", "all"
 #: Fields of a recovery's item that have the same names in the answer.
 _OF_A_RECOVERY = ("prefix", "retry", "chunk_ids", "cancelled_at", "started_at", "finished_at")
 #: Length of the suffix.
@@ -45,24 +53,31 @@ SUFFIX_CHARS = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which dead letters a list shows. `first` and `last` are included. They are days of the archive, in UTC."""
+    """Which dead letters a list shows. `first` and `last` are included."""
 
-    first: str | None = None
-    last: str | None = None
-    run_id: str | None = None
-    #: Short name of the queue that they come from.
-    queue: str | None = None
-    #: A part of the error, in upper or lower case.
-    error: str | None = None
+    run_id: Annotated[str | None, Query(max_length=80, description="Only of this run.")] = None
+    first: Annotated[str | None, Query(pattern=DAY, description="The first day, in UTC, e.g. 2026-03-01.")] = None
+    last: Annotated[str | None, Query(pattern=DAY, description="The last day, in UTC.")] = None
+    queue: Annotated[str | None, Query(max_length=80, description="Only from this queue, e.g. `chunks`.")] = None
+    error: Annotated[str | None, Query(max_length=200, description="Only with this text in the error.")] = None
+    name: Annotated[str | None, Query(max_length=200, description="Only of jobs with this name.")] = None
+    message_id: Annotated[str | None, Query(max_length=100, description="Only of messages whose id begins so.")] = None
+    recovering: Annotated[
+        bool, Query(description="Also those that a recovery has sent, and whose work has not ended. They come last.")
+    ] = False
+    details: WithRecords = False
 
     def has_day(self, day: str) -> bool:
         """Whether the list shows this day."""
         return (self.first or "") <= day and (self.last is None or day <= self.last)
 
     def passes(self, view: DeadLetterView) -> bool:
-        """Whether the list shows this dead letter. Its day and its owner are checked elsewhere."""
+        """Whether the list shows this dead letter. Its owner is checked elsewhere."""
         return (
-            self.run_id in (None, view.run_id)
+            self.has_day(view.day)
+            and view.message_id.startswith(self.message_id or "")
+            and self.run_id in (None, view.run_id)
+            and self.name in (None, view.name)
             and self.queue in (None, view.source_queue)
             and (self.error or "").casefold() in (view.error or "").casefold()
         )
@@ -81,35 +96,42 @@ def list_dead_letters(
     subject = f"dead-letters-by-time/{caller.tenant}/{caller.sees_all}/{json.dumps(astuple(wanted))}"
     after = deps.unseal(subject, cursor)
     places, more = _next_places(wanted, after, deps)
-    keys = [place.key for place in places]
     with ThreadPoolExecutor(READERS) as pool:
-        records = list(pool.map(lambda key: _read_for_list(key, deps), keys))
+        records = list(pool.map(lambda place: _read_for_list(place.key, deps), places))
     errors = _errors_of_chunks(records, deps)
     owned: dict[str | None, bool] = {}
     found: list[DeadLetterView] = []
-    for position, (key, record) in enumerate(zip(keys, records, strict=True)):
-        view = _view(key, record, errors)
-        if view is None or not wanted.passes(view):
+    for position, (place, record) in enumerate(zip(places, records, strict=True), 1):
+        if record is None or not wanted.passes(view := _view(place.key, record, errors)):
             continue
         if view.run_id not in owned:
             owned[view.run_id] = _may_see(caller, view.run_id, deps)
         if owned[view.run_id]:
-            found.append(view)
+            found.append(view.model_copy(update={"record": _listed(record)}) if wanted.details else view)
             if len(found) == limit:
-                more = more or position + 1 < len(places)
-                places = places[: position + 1]
+                more = more or position < len(places)
+                places = places[:position]
                 break
     return Page(items=found, next_cursor=deps.seal(subject, places[-1]) if more and places else None)
 
 
-def show_dead_letter(caller: Caller, day: str, message_id: str, deps: Dependencies) -> DeadLetterRecordView:
-    """A record of the archive. Raises ProblemError (404)."""
-    for root in ROOTS:
-        key = f"{root}{day}/{message_id}.json"
-        record = _read(key, deps)
-        view = _view(key, record, _errors_of_chunks([record], deps))
-        if view is not None and _may_see(caller, view.run_id, deps):
-            return DeadLetterRecordView(**view.model_dump(), record=_shown(record))
+def _listed(record: DeadLetterRecord) -> dict[str, Any]:
+    """The record as a list with details shows it: the message only with its size."""
+    return record.model_dump(exclude=LONG) | {"body_bytes": len(record.body.encode())}
+
+
+def show_dead_letter(
+    caller: Caller, day: str, message_id: str, key: str | None, deps: Dependencies
+) -> DeadLetterRecordView:
+    """A record of the archive: the one at `key`, or the first of the message. Raises ProblemError (404)."""
+    for place in (key,) if key is not None else (f"{root}{day}/{message_id}.json" for root in ROOTS):
+        record = deps.archive.read(place)
+        if record is None:
+            continue
+        view = _view(place, record, _errors_of_chunks([record], deps))
+        if (view.day, view.message_id) == (day, message_id) and _may_see(caller, view.run_id, deps):
+            shown = record.model_dump(exclude=SECRET, exclude_none=True)
+            return DeadLetterRecordView(**view.model_dump(exclude={"record"}), record=shown)
     raise not_found(f"dead letter {day}/{message_id}")
 
 
@@ -131,13 +153,12 @@ def _next_places(wanted: Wanted, after: list[Any] | None, deps: Dependencies) ->
     """The next `MOST_RECORDS` places in the order of the list, and whether more may follow."""
     places: list[_Place] = []
     begin = None if after is None else _Place(*after)
-    folders = [(rank, list(group)) for rank, group in groupby(_folders(wanted, deps), key=_rank)]
-    for rank, group in folders:
+    for rank, group in groupby(_prefixes(wanted, deps), key=_rank):
         if begin is not None and rank < begin.day:
             continue
         if len(places) >= MOST_RECORDS:
             return places, True
-        day = [place for folder in group for place in _places(folder, deps) if begin is None or place > begin]
+        day = [place for prefix in group for place in _places(prefix, deps) if begin is None or place > begin]
         room = MOST_RECORDS - len(places)
         places += sorted(day)[:room]
         if len(day) > room:
@@ -145,128 +166,80 @@ def _next_places(wanted: Wanted, after: list[Any] | None, deps: Dependencies) ->
     return places, False
 
 
-def _places(folder: str, deps: Dependencies) -> Iterator[_Place]:
-    """The places of the records of a day, in no order: their keys are random. At most `MOST_LISTED` of them."""
-    pages = deps.s3.get_paginator("list_objects_v2")
-    with aws_errors("list the archive of dead letters"):
-        listed = pages.paginate(Bucket=deps.bucket.name, Prefix=folder)
-        entries = (entry for page in listed for entry in page.get("Contents", []))
-        for entry in islice(entries, MOST_LISTED):
-            yield _Place(_rank(folder), -entry["LastModified"].timestamp(), entry["Key"])
+def _places(prefix: str, deps: Dependencies) -> Iterator[_Place]:
+    """The places of the records of a day, in no order. At most `MOST_LISTED` of them."""
+    for key, received in islice(deps.archive.entries(prefix), MOST_LISTED):
+        yield _Place(_rank(prefix), -received.timestamp(), key)
 
 
-def _folders(wanted: Wanted, deps: Dependencies) -> list[str]:
-    """The folders of the days that the list shows, the newest day first. A day may have one for each root."""
-    pages = deps.s3.get_paginator("list_objects_v2")
-    with aws_errors("list the days of the archive of dead letters"):
-        folders = [
-            entry["Prefix"]
-            for root in ROOTS
-            for page in pages.paginate(Bucket=deps.bucket.name, Prefix=root, Delimiter="/")
-            for entry in page.get("CommonPrefixes", [])
-        ]
-    return sorted((folder for folder in folders if wanted.has_day(_day(folder))), key=_rank)
+def _prefixes(wanted: Wanted, deps: Dependencies) -> Iterator[str]:
+    """Prefixes of the records that the list may show, the newest day first. Neither the day nor the message is in the
+    key of a record that a recovery has taken. These records come last.
+    """
+    for folder in deps.archive.folders():
+        if wanted.has_day(day_of(folder)):
+            yield folder + (wanted.message_id or "")
+    if wanted.recovering:
+        yield RECOVERING_PREFIX
 
 
-def _day(folder: str) -> str:
-    return folder.rstrip("/").rpartition("/")[2]
-
-
-def _rank(folder: str) -> int:
+def _rank(prefix: str) -> int:
     """Sorts the newest day first."""
-    digits = _day(folder).replace("-", "")
+    digits = day_of(prefix).replace("-", "")
     return -int(digits) if digits.isdecimal() else 0
 
 
-def _read(key: str, deps: Dependencies) -> dict[str, Any]:
-    """A record of the archive. Empty if it is not a record, or does not exist: a recovery may remove it at any time.
-
-    Unpaired surrogates, which the archive keeps and no answer can hold, are replaced by question marks.
-    """
+def _read_for_list(key: str, deps: Dependencies) -> DeadLetterRecord | None:
+    """A record. One that S3 does not give now has only an error, so the list goes on."""
     try:
-        text = json.dumps(json.loads(deps.bucket.read(key)), ensure_ascii=False)
-        record = json.loads(text.encode(errors="replace"))
-    except (PermanentError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) and not _is_deeper_than(MOST_LEVELS, record) else {}
-
-
-def _is_deeper_than(levels: int, value: Any) -> bool:
-    """Whether objects and lists are nested in more than `levels` levels."""
-    level = [value]
-    for _ in range(levels):
-        level = [child for each in level for child in _children(each)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
-def _read_for_list(key: str, deps: Dependencies) -> dict[str, Any]:
-    """A record as `_read` gives it. A record that S3 does not give now has only an error, so the list goes on."""
-    try:
-        return _read(key, deps)
+        return deps.archive.read(key)
     except UnavailableError as error:
         deps.logger.warning("dead_letter_not_read", extra={"error": str(error)})
-        return {"error": f"This record cannot be read now. {error}"}
+        return DeadLetterRecord(body="", error=f"This record cannot be read now. {error}")
 
 
-def _errors_of_chunks(records: Iterable[dict[str, Any]], deps: Dependencies) -> Mapping[tuple[str, str], str | None]:
+def _errors_of_chunks(records: Iterable[DeadLetterRecord | None], deps: Dependencies) -> Mapping[Any, str | None]:
     """The errors of chunks, for records that have no error: the worker died, or a later attempt may succeed."""
     silent = {
-        (run_id, chunk_id)
+        (record.run_id, record.chunk_id)
         for record in records
-        if not record.get("error")
-        and isinstance(run_id := record.get("run_id"), str)
-        and isinstance(chunk_id := record.get("chunk_id"), str)
+        if record is not None and not record.error and record.run_id and record.chunk_id
     }
     found = deps.ledger.find(sorted(silent)) if silent else {}
     return {name: chunk.error or chunk.last_error for name, chunk in found.items()}
 
 
-def _view(key: str, record: dict[str, Any], errors: Mapping[tuple[str, str], str | None]) -> DeadLetterView | None:
-    """The record as a list shows it. None if it does not exist or is not a record."""
-    if not record:
-        return None
-    texts = {name: text if isinstance(text := record.get(name), str) else None for name in TEXTS}
-    count = record.get("receive_count")
-    survey = record.get("collection")
-    error = texts.pop("error") or errors.get((texts["run_id"] or "", texts["chunk_id"] or ""))
+def _view(key: str, record: DeadLetterRecord, errors: Mapping[Any, str | None]) -> DeadLetterView:
+    """The record as a list shows it."""
+    taken = key.startswith(RECOVERING_PREFIX)
+    stem = key.rpartition("/")[2].removesuffix(".json")
     return DeadLetterView(
         key=key,
-        day=_day(key.rpartition("/")[0]),
-        message_id=key.rpartition("/")[2].removesuffix(".json"),
-        name=survey if isinstance(survey, str) else None,
-        error=error,
-        receive_count=count if isinstance(count, int) else None,
+        day=(record.archived_at or "")[:10] if taken else day_of(key),
+        message_id=record.messageId or stem if taken else stem,
+        name=record.collection,
+        recovering=taken,
         recovery_failed=key.startswith(FAILED_DEAD_LETTERS_PREFIX),
-        **texts,
+        error=record.error or errors.get((record.run_id, record.chunk_id)),
+        **{name: getattr(record, name) for name in SAME},
     )
 
 
-def _shown(record: dict[str, Any]) -> dict[str, Any]:
-    """The record without the fields that allow somebody to act on the message in its queue."""
-    return {name: value for name, value in record.items() if name != "receiptHandle"}
-
-
 def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Dependencies) -> Accepted:
-    """Request a recovery of dead letters of a run. Raises ProblemError (404, 409)."""
-    run = find_run(caller, request.run_id, deps)
-    code = None if request.code is None else _latest_code(run, deps)
+    """Request a recovery of dead letters of a run, or of all runs. Raises ProblemError (403, 404, 409)."""
+    if request.run_id is None:
+        caller.require("all")
+    run = None if request.run_id is None else find_run(caller, request.run_id, deps)
+    code = None if request.code is None or run is None else _latest_code(run, deps)
     named = derived_id("recovery", caller.tenant, key, request_hash(request)) if key else str(uuid4())
-    operation_id = f"{RECOVERY_PREFIX}{run.run_id}-{named.replace('-', '')[:SUFFIX_CHARS]}"
+    operation_id = f"{RECOVERY_PREFIX}{request.run_id or ALL_RUNS}-{named.replace('-', '')[:SUFFIX_CHARS]}"
     keys = None if request.keys is None else sorted(set(request.keys))
     event = DeadlettersRecoverRequested(
         operation_id=operation_id,
-        only_run=run.run_id,
+        only_run=request.run_id,
         record_keys=keys,
         # For a consumer of an older release, which does not know record_keys.
-        prefix=os.path.commonprefix(keys) if keys else DEAD_LETTERS_PREFIX,  # noqa: RUF071  not paths
+        prefix=os.path.commonprefix(keys) if keys else request.prefix or DEAD_LETTERS_PREFIX,  # noqa: RUF071  not paths
         dry_run=request.dry_run,
         retry=request.retry,
         chunk_ids=request.chunk_ids,
@@ -274,7 +247,7 @@ def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Depe
         code=code,
         requested_at=timestamp(deps.clock()),
     )
-    if not request.dry_run:
+    if run is not None and not request.dry_run:
         noted = RunRequest(name="recover", at=event.requested_at, by=caller.key_id, operation_id=operation_id)
         deps.store.note_request(run.run_id, noted)
     deps.transport.publish_event(event, traceparent=None, key=(operation_id,))
@@ -289,20 +262,22 @@ def _latest_code(run: AnyRun, deps: Dependencies) -> str:
 
 
 def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> RecoveryView:
-    """A recovery of the caller's run, or with the scope `all` of any run. Raises ProblemError (404)."""
+    """A recovery of the caller's run, or with the scope `all` any recovery. Raises ProblemError (404)."""
     run_id = operation_id.removeprefix(RECOVERY_PREFIX)[: -SUFFIX_CHARS - 1]
+    operation = deps.operations.get(operation_id)
+    if caller.sees_all and (operation is not None or run_id == ALL_RUNS):
+        return recovery_view(operation_id, operation, None if operation is None else operation.only_run)
     if not operation_id.startswith(RECOVERY_PREFIX) or not run_id:
         raise not_found(f"recovery {operation_id}")
     try:
         find_run(caller, run_id, deps)
     except ProblemError as error:
         raise not_found(f"recovery {operation_id}") from error
-    return recovery_view(operation_id, run_id, deps)
+    return recovery_view(operation_id, operation, run_id)
 
 
-def recovery_view(operation_id: str, run_id: str, deps: Dependencies) -> RecoveryView:
-    """A recovery as clients see it."""
-    operation = deps.operations.get(operation_id)
+def recovery_view(operation_id: str, operation: RecoveryOperationItem | None, run_id: str | None) -> RecoveryView:
+    """A recovery as clients see it. None: no consumer has begun it."""
     counts = RecoveryCounts() if operation is None else operation
     return RecoveryView(
         operation_id=operation_id,

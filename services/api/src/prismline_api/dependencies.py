@@ -14,6 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from prismline_api.all_runs import AllRuns
+from prismline_api.archive import Archive
 from prismline_api.archive_counts import ArchiveCounts
 from prismline_api.cells.following import Feeds
 from prismline_api.deployment.alerts import Alerts
@@ -89,9 +90,14 @@ class Dependencies:
         return AllRuns(self.states)
 
     @cached_property
+    def archive(self) -> Archive:
+        """The archive of dead letters."""
+        return Archive(self.s3, self.bucket)
+
+    @cached_property
     def archive_counts(self) -> ArchiveCounts:
         """Counts the dead letters of each run."""
-        return ArchiveCounts(self.s3, self.bucket)
+        return ArchiveCounts(self.archive)
 
     @cached_property
     def cells(self) -> Watched:

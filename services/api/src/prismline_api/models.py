@@ -22,7 +22,7 @@ from pydantic import (
 
 from prismline_contracts.base import ChunkId, Key, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.captions import GivenCaptionParams, GivenFrameWindow
-from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS
+from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS, RecordKey
 from prismline_contracts.fit_costs import FitKind
 from prismline_contracts.item_sources import GivenItemSource
 from prismline_contracts.jobs import signing_key
@@ -351,7 +351,12 @@ class RecoverRequest(Request):
         json_schema_extra={"examples": [{"run_id": "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11", "retry": True}]}
     )
 
-    run_id: Annotated[RunId, Field(description="Only dead letters of this run.")]
+    run_id: Annotated[
+        RunId | None, Field(description="Only dead letters of this run. Default: of all runs, with the scope `all`.")
+    ] = None
+    prefix: Annotated[
+        RecordKey | None, Field(description="Only dead letters below this prefix of the archive. Not with `retry`.")
+    ] = None
     dry_run: Annotated[bool, Field(description="Only count, and change nothing.")] = False
     retry: Annotated[
         bool, Field(description="Try all failed chunks or tasks again, with or without a record in the archive.")
@@ -382,6 +387,10 @@ class RecoverRequest(Request):
 
     @model_validator(mode="after")
     def _chooses_once(self) -> Self:
+        if self.run_id is None and (self.retry or self.keys is not None):
+            raise ValueError("with retry or keys, give run_id")
+        if self.prefix is not None and (self.retry or self.keys is not None):
+            raise ValueError("give prefix without retry and keys")
         if self.retry and self.keys is not None:
             raise ValueError("with retry, give chunk_ids instead of keys")
         if not self.retry and self.chunk_ids is not None:
@@ -815,6 +824,11 @@ class DeadLetterView(Response):
     archived_at: str | None = None
     recovery: Annotated[str | None, Field(description="The latest recovery that handled it.")] = None
     recovery_failed: Annotated[bool, Field(description="Whether a recovery could not send it, or it failed again.")]
+    recovering: Annotated[bool, Field(description="Whether a recovery has sent it, and its work has not ended.")]
+    record: Annotated[
+        dict[str, Any] | None,
+        Field(description="With `details`: the record in the archive, with `body_bytes` in place of the message."),
+    ] = None
 
 
 class DeadLetterRecordView(DeadLetterView):
@@ -827,7 +841,7 @@ class RecoveryView(Response):
     """A recovery of dead letters, with its progress."""
 
     operation_id: str
-    run_id: str
+    run_id: Annotated[str | None, Field(description="Null: it is one of all runs.")]
     status: Annotated[ShownStatus, Field(description="`pending`, `running` or `completed`.", examples=["running"])]
     dry_run: bool
     prefix: Annotated[str | None, Field(description="Prefix of the records in the archive.")] = None

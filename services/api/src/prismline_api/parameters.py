@@ -41,6 +41,7 @@ RunStatus = Annotated[
     | None,
     Query(description="Only runs with this status."),
 ]
+WithRecords = Annotated[bool, Query(description="Show all that is stored about each of them, in `record`.")]
 IdempotencyKey = Annotated[
     str | None,
     Header(

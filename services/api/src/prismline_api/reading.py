@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Query
 
 from prismline_api import pricing
 from prismline_api.archive_counts import Counted
@@ -33,6 +35,7 @@ from prismline_api.models import (
     TaskResultView,
     TaskView,
 )
+from prismline_api.parameters import RunStatus, Status, WithRecords
 from prismline_api.troubles import trouble
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
@@ -73,6 +76,8 @@ UNANNOUNCED, MOST_UNANNOUNCED = timedelta(days=1), 100
 #: Longest copy of a manifest that is read for the name of its run, in bytes.
 MAX_SHOWN_MANIFEST_BYTES = 2**20
 
+#: Longest time of a chunk without progress that a list can ask for: a year.
+MOST_MINUTES = 525_600
 #: A task's own id.
 TASK_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -108,10 +113,11 @@ AnyRun = JobRunItem | UnownedRun
 class RunFilter:
     """Which runs a list shows."""
 
-    status: str | None = None
-    workload: str | None = None
-    #: A part of the name, in upper or lower case, or the beginning of the run's id.
-    name: str | None = None
+    status: RunStatus = None
+    workload: Annotated[str | None, Query(max_length=200, description="Only runs of this workload.")] = None
+    name: Annotated[
+        str | None, Query(max_length=200, description="Only runs whose name has this part, or whose id begins so.")
+    ] = None
 
     def passes(self, run: AnyRun | RunSummary, status: str) -> bool:
         """Whether the list shows the run, which has this status."""
@@ -127,22 +133,26 @@ class RunFilter:
 class TaskFilter:
     """Which tasks a list shows."""
 
-    status: str | None = None
-    #: The beginning of the URL.
-    url: str | None = None
-    #: Whether the list shows all that is stored about each task.
-    details: bool = False
+    status: Status = None
+    url: Annotated[str | None, Query(max_length=2048, description="Only tasks whose URL begins so.")] = None
+    details: WithRecords = False
 
 
 @dataclass(frozen=True)
 class ChunkFilter:
     """Which chunks a list shows."""
 
-    status: str | None = None
-    #: Only chunks without progress. Those in progress count after so long.
-    stuck_after: timedelta | None = None
-    #: Whether the list shows all that is stored about each chunk.
-    details: bool = False
+    status: Status = None
+    stuck_after: Annotated[
+        float | None,
+        Query(
+            ge=0,
+            le=MOST_MINUTES,
+            description="Only chunks without progress: in progress for more than so many minutes, with attempts that"
+            " never ended, or sent again by the sweeper. `why` says which.",
+        ),
+    ] = None
+    details: WithRecords = False
 
 
 def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
@@ -554,8 +564,9 @@ def _chunk_views(
 ) -> Iterator[ChunkView]:
     """The chunks that the list shows."""
     for chunk in chunks:
-        why = None if wanted.stuck_after is None else trouble(chunk, now=deps.clock(), after=wanted.stuck_after)
-        if wanted.stuck_after is not None and why is None:
+        minutes = wanted.stuck_after
+        why = None if minutes is None else trouble(chunk, now=deps.clock(), after=timedelta(minutes=minutes))
+        if minutes is not None and why is None:
             continue
         record = None
         if wanted.details:

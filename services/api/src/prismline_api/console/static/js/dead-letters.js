@@ -360,11 +360,7 @@ function follow() {
               ],
               operations.map((operation) => [
                 badge(operation.status),
-                el(
-                  "a",
-                  { href: `/console/runs/${encodeURIComponent(operation.run_id)}` },
-                  operation.run_id.slice(0, 8),
-                ),
+                operation.run_id ? runLink(operation) : "all",
                 count(operation.n_records),
                 count(operation.n_sent),
                 count(operation.n_recovered + operation.n_settled),
