@@ -967,10 +967,10 @@ _STATES = (
     (
         "chunk, task: retried after an error (3 of 5, next try at ...)",
         "`retry`",
-        "`jobs chunks`, `jobs tasks`",
-        "panel of the cell",
+        "`chunks`, `tasks`",
+        "Cells: deferred; panel of the cell",
     ),
-    ("message: waits, in flight, dead", "`queues` of `/system`", "", "System"),
+    ("message: waits, in flight, dead", "`queues` of `/system`", "`status`", "System"),
     ("dead letter: archived, recovered, failed again", "`/dead-letters`", "`deadletters ls`", "Dead letters"),
     ("export: pending, running, completed, failed", "`exports` of `/activity`", "`jobs exported`", "What happened"),
     ("webhook: pending, delivered, failed", "`webhooks` of `/activity`", "", "What happened"),
@@ -992,7 +992,8 @@ def _states_page() -> str:
         + _table(("state", "field", "command", "console"), [*rows, *_STATES])
         + "\nA run that a manifest submitted is in lists when the status service knows it, and is found by its id"
         " before. A queue without a consumer is only known where a supervisor reports processes; on AWS, an alarm"
-        " reports it. The next try of a chunk may begin earlier than its time says.\n"
+        " reports it. The next try of a chunk may begin earlier than its time says. Who asked for what, and the"
+        " recoveries, are only recorded for runs of jobs, not of manifests.\n"
     )
 
 

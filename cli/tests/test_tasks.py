@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from cli_world import CliWorld
 
+from prismline_cli import watching
+from prismline_cli.runs import RunView
 from prismline_contracts.base import now, timestamp
 
 pytestmark = pytest.mark.emulator
@@ -113,10 +116,25 @@ def test_the_command_for_tasks_names_the_command_for_a_run_of_chunks(world: CliW
     assert f"prismline chunks {RUN}" in world.run("tasks", RUN, expect=2).stderr
 
 
-def test_watching_shows_tasks_a_second(tasks: Any) -> None:
-    tasks.add_run(
-        RUN, status="completed", unit="task", jobs_total=4, jobs_completed=4, drained_at="2026-03-10T12:00:00Z"
-    )
-    output = tasks.run("watch", RUN).stderr
-    assert "completed: 4/4 tasks" in output
-    assert "tasks/s" in output
+def test_watching_shows_the_rate_and_the_time_left_that_the_api_has(
+    tasks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"unit": "task", "jobs_total": 4, "latched_at": timestamp(now() - timedelta(seconds=100))}
+    tasks.add_run(RUN, status="running", jobs_completed=2, **run)
+    load = watching.load_run
+
+    def ended_at_the_second_look(client: Any, run_id: str) -> RunView | None:
+        view = load(client, run_id)
+        tasks.add_run(RUN, status="completed", jobs_completed=4, drained_at=timestamp(), **run)
+        return view
+
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(watching, "load_run", ended_at_the_second_look)
+    first, last = tasks.run("watch", RUN).stderr.splitlines()
+    assert re.fullmatch(r"running: 2/4 tasks, 1\.\d tasks/min, 1\d\d s left", first)
+    assert last.startswith("completed: 4/4 tasks")
+
+
+def test_an_ended_run_that_nobody_watched_has_no_rate(tasks: Any) -> None:
+    tasks.add_run(RUN, status="completed", unit="task", jobs_total=4, jobs_completed=4, drained_at=timestamp())
+    assert tasks.run("watch", RUN).stderr.splitlines() == ["completed: 4/4 tasks"]

@@ -80,7 +80,10 @@ def test_the_words_fit_the_workload(world: CliWorld) -> None:
     shown = world.run("run", "run-1").stdout
     assert "n_windows" in shown
     assert not any(word in shown for word in ("spectra", "n_blank", "n_refit_failed"))
-    assert "windows/s" in world.run("watch", "run-1").stderr
+    fields = {"workload": "captions", "n_items": 30, "counts": {"total": 10, "completed": 1, "failed": 0}}
+    fields |= {"run_id": "run-2", "pace": {"per_second": 0.2, "remaining_seconds": 45.0}}
+    run = RunView(Run.model_validate(ACCEPTED | fields))
+    assert watching.Clock().detail(run) == "36 windows/min, 45 s left"
 
 
 def test_a_run_with_one_long_chunk_shows_progress(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +103,6 @@ def test_a_run_with_one_long_chunk_shows_progress(world: CliWorld, monkeypatch: 
 
     monkeypatch.setattr(watching, "load_run", go_on)
     lines = world.run("watch", "run-1").stderr.splitlines()
-    assert lines[0].startswith("running: 0/1 chunks, 3,000 of 9,000 spectra, ")
+    assert lines[0].startswith("running: 0/1 chunks, 3,000 of 9,000 spectra")
     assert lines[1].startswith("running: 0/1 chunks, 6,000 of 9,000 spectra, ")
     assert lines[2].startswith("completed: 1/1 chunks, ")

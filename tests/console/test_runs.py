@@ -65,28 +65,6 @@ def test_a_cube_is_submitted_by_drag_and_drop_watched_to_its_end_and_exported(
     assert download.value.path().read_bytes()[:4] == b"PAR1"
 
 
-def test_a_run_whose_split_raises_again_and_again_says_so_until_the_split_succeeds(
-    page: Page, console: Console, tmp_path: Path
-) -> None:
-    run_id = console.system.run_id_for("raising")
-    console.system.set_faults(
-        [{"point": "split.run_opened", "action": "unexpected", "where": {"run_id": run_id}, "times": None}]
-    )
-    cube = write_cube(tmp_path / "field.fits", ny=4, nx=5)
-    assert console.system.submit(cube, "raising", idempotency_key="raising") == run_id
-    page.goto("/console/runs")
-    page.locator("#list tbody tr").filter(has_text=run_id[:8]).get_by_role("link").first.click()
-    retried = page.locator("#condition-repeated-error")
-    expect(retried).to_contain_text(
-        "Being retried after an unexpected error: RuntimeError: Injected unexpected fault at split.run_opened."
-        " (splitter, run.split, 3 times from "
-    )
-    expect(fact(page, "Status")).not_to_contain_text("failed")
-    console.system.set_faults([])
-    expect(fact(page, "Status")).to_contain_text("completed")
-    expect(retried).to_have_count(0)
-
-
 @pytest.mark.parametrize(
     ("name", "what", "survey"),
     [

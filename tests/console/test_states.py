@@ -3,91 +3,38 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from prismline_localstack import harness
+from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.standins.site import Site
 from tests.console.conftest import Console
 from tests.console.stage import BAD_CHUNKS, FAILED_CHUNKS, Scene
-from tests.cubes import write_cube
-from tests.system import wait_for
+from tests.console.states import (
+    api_view,
+    condition,
+    condition_names,
+    console_knows,
+    paused,
+    rules,
+    shown,
+    submit_cube,
+    submit_urls,
+)
+from tests.system import System, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
-
-
-def api_view(console: Console, path: str) -> dict[str, Any]:
-    """A document of the API."""
-    with console.api() as api:
-        document: dict[str, Any] = api.get(path).raise_for_status().json()
-        return document
-
-
-def condition(console: Console, run_id: str, name: str, text: str = "") -> str:
-    """The sentence of a condition of the run, once the API sends it with this text."""
-
-    def sentence() -> str | None:
-        found = api_view(console, f"/runs/{run_id}")["conditions"] if console_knows(console, run_id) else []
-        return next((each["sentence"] for each in found if each["name"] == name and text in each["sentence"]), None)
-
-    return wait_for(sentence, f"the condition {name}")
-
-
-def shown(page: Page, console: Console, run_id: str, name: str, text: str) -> None:
-    """The run is in this state, and the API, the console and the command say so with this text."""
-    condition(console, run_id, name, text)
-    page.goto(f"/console/runs/{run_id}")
-    expect(page.locator(f"#condition-{name.replace('_', '-')}")).to_contain_text(text)
-    said = " ".join(console.system.cli("jobs", "run", run_id, "--json").split())
-    assert text in said
-
-
-def from_ledger(console: Console, run_id: str, text: str) -> None:
-    """`prismline run`, which reads the ledger itself, says it too."""
-    said = console.system.cli("run", run_id, stream="stderr")
-    assert text in said
-
-
-@contextmanager
-def paused(console: Console, *names: str) -> Iterator[None]:
-    """The processes whose names begin so are stopped, and go on afterwards."""
-    chosen = [
-        each.process
-        for name, each in harness.load_state(console.home).processes.items()
-        if name.startswith(names) and each.process is not None
-    ]
-    assert chosen
-    for process in chosen:
-        process.signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for process in chosen:
-            process.signal(signal.SIGCONT)
-
-
-def submit_urls(console: Console, name: str, **fields: Any) -> str:
-    with console.api() as api:
-        body = {"workload": "urls", "name": name, "urls": ["https://prismline.invalid/"], **fields}
-        return str(api.post("/jobs", json=body).raise_for_status().json()["run"]["run_id"])
-
-
-def rules(point: str, run_id: str, action: str = "transient", times: int | None = None) -> list[dict[str, Any]]:
-    return [{"point": point, "action": action, "where": {"run_id": run_id}, "times": times}]
-
-
-def submit_cube(console: Console, tmp_path: Path, key: str, **fields: Any) -> str:
-    return console.system.submit(
-        write_cube(tmp_path / "field.fits", ny=4, nx=5),
-        **({"survey": key, "chunk_size": 10, "idempotency_key": key} | fields),
-    )
 
 
 def test_an_accepted_run_is_shown_while_the_status_service_is_paused(
@@ -124,11 +71,6 @@ def test_a_page_that_was_opened_before_its_run_is_known_looks_again_and_opens_it
     assert page.url.endswith(address)
 
 
-def console_knows(console: Console, run_id: str) -> bool:
-    with console.api() as api:
-        return api.get(f"/runs/{run_id}").status_code == 200
-
-
 def seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
@@ -139,7 +81,6 @@ def test_a_run_that_is_being_split_says_so(page: Page, console: Console, tmp_pat
     system.set_faults(rules("split.run_opened", run_id))
     assert submit_cube(console, tmp_path, "splitting") == run_id
     shown(page, console, run_id, "splitting", "Its source is being divided into chunks. Their number is not final.")
-    from_ledger(console, run_id, "Its source is being divided into chunks.")
     system.set_faults([])
     assert system.wait(run_id).status == "completed"
 
@@ -153,7 +94,9 @@ def test_a_chunk_that_is_retried_says_which_try_it_is_and_when_the_next_one_begi
     assert submit_cube(console, tmp_path, "retried", chunk_size=20) == run_id
     expected = "Being retried after an error ("
     shown(page, console, run_id, "retried", expected)
-    from_ledger(console, run_id, expected)
+    assert expected in system.cli("failures", run_id)
+    assert expected in system.cli("stuck", run_id, stream="stderr")
+    assert "Being retried" in system.cli("chunks", run_id)
 
     def retry() -> dict[str, Any] | None:
         found: dict[str, Any] = api_view(console, f"/runs/{run_id}/cells/0")
@@ -181,7 +124,6 @@ def test_a_list_that_is_being_read_and_an_open_job_say_so(page: Page, console: C
     system.put_manifest(as_json(manifest | {"idempotency_key": "ingested"}))
     wait_for(lambda: console_knows(console, run_id), "the manifest to be read")
     shown(page, console, run_id, "ingesting", "Its list is being read: at least ")
-    from_ledger(console, run_id, "Its list is being read: at least ")
     system.set_faults([])
     wait_for(lambda: system.item(run_id).latched_at, "the list to be read")
     with console.api() as api:
@@ -191,6 +133,68 @@ def test_a_list_that_is_being_read_and_an_open_job_say_so(page: Page, console: C
 
 def as_json(document: dict[str, Any]) -> bytes:
     return json.dumps(document).encode()
+
+
+def test_a_run_whose_split_raises_again_and_again_says_so_until_the_split_succeeds(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
+    system = console.system
+    run_id = system.run_id_for("raising")
+    system.set_faults(rules("split.run_opened", run_id, "unexpected"))
+    assert submit_cube(console, tmp_path, "raising") == run_id
+    expected = (
+        "Being retried after an unexpected error: RuntimeError: Injected unexpected fault at split.run_opened."
+        " (splitter, run.split, "
+    )
+    shown(page, console, run_id, "repeated_error", expected)
+    assert expected in system.cli("failures", run_id)
+    expect(page.locator(".facts")).not_to_contain_text("failed")
+    system.set_faults([])
+    expect(page.locator(".facts")).to_contain_text("completed")
+    expect(page.locator("#condition-repeated-error")).to_have_count(0)
+
+
+def test_a_run_whose_slots_are_taken_says_that_it_waits_for_one(page: Page, console: Console, tmp_path: Path) -> None:
+    system = console.system
+    run_id = system.run_id_for("limited")
+    system.set_faults([{"point": "chunk.started", "action": "hang", "where": {"run_id": run_id}, "seconds": 300}])
+    assert submit_cube(console, tmp_path, "limited", chunk_size=5, max_concurrency=1) == run_id
+    shown(page, console, run_id, "waiting", "No slot of the run is free: it has 1.")
+    system.set_faults([])
+    assert system.wait(run_id).status == "completed"
+
+
+def test_a_run_whose_queue_nothing_reads_says_so(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    with small_system(tmp_path_factory.mktemp("alone"), ("api", "splitter", "status")) as console:
+        run_id = submit_cube(console, tmp_path, "unread")
+        page = browser.new_page(base_url=console.url)
+        shown(page, console, run_id, "no_consumer", "The queue chunks has no consumer: 2 messages wait in it.")
+        page.close()
+
+
+def test_a_run_whose_spectra_wait_for_the_slow_lane_says_so(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    folder, services = tmp_path_factory.mktemp("slow"), ("api", "splitter", "status", "worker")
+    with small_system(folder, services, SPECTRUM_BUDGET_SECONDS="0.000001") as console:
+        with paused(console, "slow-lane"):
+            run_id = submit_cube(console, tmp_path, "slow")
+            page = browser.new_page(base_url=console.url)
+            shown(page, console, run_id, "refitting", "20 spectra ran out of time and wait to be fitted again.")
+        assert console.system.wait(run_id).status == "completed"
+        expect(page.locator("#condition-refitting")).to_have_count(0)
+        page.close()
+
+
+@contextmanager
+def small_system(folder: Path, services: Sequence[str], **settings: str) -> Iterator[Console]:
+    """Another system, with only these services."""
+    with pytest.MonkeyPatch.context() as patch, System.running(folder, patch, services=services, **settings) as running:
+        key = read_api_key(folder / "home" / "api-key")
+        assert key is not None
+        yield Console(running, os.environ["PRISMLINE_API_URL"], key, folder / "home")
 
 
 def test_a_run_behind_the_messages_of_other_runs_says_so(page: Page, console: Console, tmp_path: Path) -> None:
@@ -216,10 +220,6 @@ def test_a_run_is_cancelling_from_the_request_until_its_end_is_recorded(page: Pa
             shown(page, console, run_id, "cancelling", "Being cancelled: nothing more is begun.")
     wait_for(lambda: "cancelling" not in condition_names(console, run_id), "the end of the run")
     assert api_view(console, f"/runs/{run_id}")["status"] == "cancelled"
-
-
-def condition_names(console: Console, run_id: str) -> set[str]:
-    return {each["name"] for each in api_view(console, f"/runs/{run_id}")["conditions"]}
 
 
 def test_a_failed_run_shows_its_errors_in_groups_and_its_export(page: Page, console: Console, scene: Scene) -> None:
@@ -327,5 +327,29 @@ def test_a_run_that_goes_on_shows_its_rate_and_the_time_that_is_left(
     page.goto(f"/console/runs/{run_id}")
     expect(page.locator(".facts")).to_contain_text("Rate")
     expect(page.locator(".facts")).to_contain_text("Time left")
-    system.set_faults([])
+    with watching(run_id) as lines:
+        head = wait_for(lambda: next((line for line in lines if "1/2 chunks" in line), None), "a line of the command")
+        assert re.search(r"running: 1/2 chunks, [\d.]+ spectra/\w+, \d+ s left", head)
+        system.set_faults([])
+        wait_for(lambda: any(line.startswith("completed: 2/2 chunks") for line in lines), "its last line")
+    assert any("Being retried after an error (" in line for line in lines)
     assert system.wait(run_id).status == "completed"
+
+
+@contextmanager
+def watching(run_id: str) -> Iterator[list[str]]:
+    """`prismline watch`, and the lines that it has printed so far."""
+    command = [str(Path(sys.executable).with_name("prismline")), "watch", run_id]
+    lines: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        reader = threading.Thread(
+            target=lambda printed: [lines.append(line) for line in printed], args=(process.stderr,)
+        )
+        reader.start()
+        try:
+            yield lines
+        finally:
+            if process.poll() is None and not any(line.startswith("completed") for line in lines):
+                process.terminate()
+            reader.join()

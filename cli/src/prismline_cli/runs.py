@@ -78,6 +78,11 @@ class RunView:
         return f"Being retried after an unexpected error: {self.run.repeated_error.sentence}"
 
     @property
+    def tried_again(self) -> list[str]:
+        """What of the run is tried again after an error, one sentence each."""
+        return [each.sentence for each in self.run.conditions if each.name in {"retried", "repeated_error"}]
+
+    @property
     def seconds(self) -> float:
         """Time from the submission of the run to its end, or until now."""
         if not self.run.created_at:

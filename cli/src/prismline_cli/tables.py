@@ -142,13 +142,15 @@ def show_tasks(found: Sequence[Task], *, as_json: bool) -> None:
             str(result.http_status) if result else "-",
             str(kept["length"]) if kept else "-",
             Text(task.details["source"], overflow="fold"),
-            Text(task.error or task.last_error or ""),
+            Text(task.retry.sentence if task.retry else task.error or task.last_error or ""),
         )
     console.print(table if found else "No tasks.")
 
 
 def error_of(chunk: Chunk) -> str | None:
-    """Why the chunk failed or waits. A completed chunk has no error."""
+    """Why the chunk failed, or how it is tried again. A completed chunk has no error."""
+    if chunk.retry is not None:
+        return chunk.retry.sentence
     return None if chunk.status == "completed" else chunk.error or chunk.last_error
 
 

@@ -21,6 +21,8 @@ LOOK_INTO_CHUNKS_SECONDS = 5.0
 MOST_CHUNKS_LOOKED_INTO = 1000
 #: Seconds after which the command stops waiting for a service to begin the run.
 PICKED_UP_SECONDS = 60.0
+#: Conditions that every run has for a while, and the wait that the numbers begin with.
+ORDINARY = frozenset({"accepted", "splitting", "ingesting", "open", "waiting"})
 
 
 def follow(client: Client, run_id: str, *, appear_within: float) -> Iterator[RunView]:
@@ -94,9 +96,9 @@ def _show_live(views: Iterator[RunView]) -> RunView:
     )
     with Progress(*columns, console=stderr) as progress:
         task = progress.add_task("submitted", total=None, detail="", unit="chunk")
-        clock, retried = _Clock(), _Retried()
+        clock, news = Clock(), _News()
         for view in views:
-            retried.show(view)
+            news.show(view)
             progress.update(
                 task,
                 description=view.run.status,
@@ -109,38 +111,55 @@ def _show_live(views: Iterator[RunView]) -> RunView:
 
 
 def _show_lines(views: Iterator[RunView]) -> RunView:
-    clock, retried, last = _Clock(), _Retried(), ""
+    clock, news, last = Clock(), _News(), ""
     for view in views:
-        retried.show(view)
+        news.show(view)
         head = f"{view.run.status}: {view.completed + view.failed}/{view.total or '?'} {view.run.unit}s"
         slow = (view.run.n_timed_out, view.run.n_refit_failed)
         if (mark := f"{head} {slow} {view.underway}") != last:
-            stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
+            stderr.print(", ".join(filter(None, (head, clock.detail(view)))), markup=False, soft_wrap=True)
             last = mark
     return view
 
 
-class _Retried:
-    """Prints the error that the run repeats when there is one, and when it is another one. A repetition is no news."""
+class _News:
+    """Prints what hinders the run when it begins, and when a repeated error is another one. A repetition is no news."""
 
     def __init__(self) -> None:
-        self._shown: str | None = None
+        self._shown: set[tuple[str, str]] = set()
 
     def show(self, view: RunView) -> None:
-        error = view.run.repeated_error.error if view.run.repeated_error else None
-        if error is not None and error != self._shown:
-            stderr.print(view.retried, style="yellow", markup=False, soft_wrap=True)
-        self._shown = error
+        """Print the conditions that the run before did not have."""
+        error = view.run.repeated_error.error if view.run.repeated_error else ""
+        found = {
+            (each.name, error if each.name == "repeated_error" else ""): each.sentence
+            for each in view.run.conditions
+            if each.name not in ORDINARY
+        }
+        for key in found.keys() - self._shown:
+            stderr.print(found[key], style="yellow", markup=False, soft_wrap=True)
+        self._shown = set(found)
 
 
-class _Clock:
-    """Rate and remaining time, measured from the first chunk that ended while watching."""
+def rate_text(per_second: float, what: str) -> str:
+    """A rate in the smallest unit of time that makes it at least 1, such as `12 chunks/min`."""
+    factor, unit = (1, "s") if per_second >= 1 else (60, "min") if per_second * 60 >= 1 else (3600, "h")
+    number = per_second * factor
+    return f"{number:.0f} {what}/{unit}" if number >= 10 else f"{number:.1f} {what}/{unit}"
+
+
+class Clock:
+    """Rate and remaining time: the pace of the run as the API has it, and where it has none, measured while watching.
+
+    It has none before the first chunk or task has ended, after the end, and while something is tried again.
+    """
 
     def __init__(self) -> None:
         self._since = time.monotonic()
         self._from: int | None = None
 
     def detail(self, view: RunView) -> str:
+        """All numbers of the run that the line does not begin with."""
         if view.run.unit == "task":
             done, of_all, what = view.completed + view.failed, view.total, "tasks"
         else:
@@ -148,13 +167,17 @@ class _Clock:
         if self._from is None:
             self._since, self._from = time.monotonic(), done
         rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)
+        left = (of_all - done) / rate if rate > 0 and done < of_all else None
+        if (pace := view.run.pace) is not None:
+            rate, left = pace.per_second * (of_all / view.total if view.total else 1.0), pace.remaining_seconds
         parts = [view.run.waiting_for] if view.run.waiting_for else []
         parts += [f"{done:,} of {of_all:,} {what}"] if view.underway else []
-        parts.append(f"{rate:.0f} {what}/s" if rate >= 10 else f"{rate:.1f} {what}/s")
+        if rate > 0:
+            parts.append(rate_text(rate, what))
         if view.failed:
             parts.append(f"{view.failed} failed")
-        if rate > 0 and done < of_all:
-            parts.append(f"{(of_all - done) / rate:.0f} s left")
+        if left is not None:
+            parts.append(f"{left:.0f} s left")
         if view.run.n_timed_out:
             parts.append(f"{view.run.n_timed_out} in the slow lane")
         if view.run.n_refit_failed:

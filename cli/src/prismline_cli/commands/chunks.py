@@ -55,6 +55,8 @@ def stuck(
     """
     client = Client.open()
     view = find_run(client, run_id)
+    for sentence in view.tried_again:
+        stderr.print(sentence, style="yellow", markup=False, soft_wrap=True)
     if view.opened and view.run.unit == "task":
         _show_waiting(view, as_json=as_json)
         return
@@ -94,8 +96,8 @@ def failures(run_id: RunId, as_json: AsJson = False) -> None:
     else:
         if view.run.error:
             console.print(f"run: {view.run.error}", style="red", markup=False, soft_wrap=True)
-        if view.retried:
-            console.print(view.retried, style="yellow", markup=False, soft_wrap=True)
+        for sentence in view.tried_again:
+            console.print(sentence, style="yellow", markup=False, soft_wrap=True)
         if found or failed:
             _show_causes(client.causes(view.run_id), view.failed)
         for chunk in found:
@@ -107,7 +109,7 @@ def failures(run_id: RunId, as_json: AsJson = False) -> None:
         if view.failed > len(failed) > 0:
             console.print(f"... and {view.failed - len(failed):,} more.")
         if not view.run.error and not found and not failed:
-            console.print("Nothing has failed for good." if view.retried else "Nothing failed.")
+            console.print("Nothing has failed for good." if view.tried_again else "Nothing failed.")
     if view.run.error or found or failed:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
 

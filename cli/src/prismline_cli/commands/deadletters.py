@@ -67,7 +67,7 @@ def ls(
             str(row["receive_count"] or "-"),
             row["run_id"] or "-",
             row["chunk_id"] or "-",
-            _short(row["error"]),
+            _short(row["error"]) + (" (a recovery of it failed)" if row["recovery_failed"] else ""),
             row["messageId"] or row["key"],
         )
     console.print(table if rows else f"No dead letters from {search['first']} to {search['last']}.")

@@ -115,6 +115,13 @@ class Condition(Answer):
     sentence: str
 
 
+class Pace(Answer):
+    """How fast the chunks or tasks of a run end, and the time that the rest takes at this rate."""
+
+    per_second: float
+    remaining_seconds: float | None = None
+
+
 class RunSummary(Answer):
     """A run in a list."""
 
@@ -162,6 +169,7 @@ class Run(Answer):
     waiting_for: str | None = None
     repeated_error: RepeatedError | None = None
     conditions: list[Condition] = []
+    pace: Pace | None = None
     going_on: str | None = None
     cancelled_at: str | None = None
     actions: list[Action] = []
@@ -172,6 +180,15 @@ class Run(Answer):
     def action(self, name: str) -> Action:
         """What the API says of this action. Raises KeyError for one that it does not know."""
         return {action.name: action for action in self.actions}[name]
+
+
+class Retry(Answer):
+    """How a chunk or task is tried again after an error. `sentence` says all of it."""
+
+    attempts: int
+    at_least: int | None = None
+    next_at: str
+    sentence: str
 
 
 class Recorded(Answer):
@@ -202,6 +219,7 @@ class Chunk(Recorded):
     deferrals: int
     error: str | None = None
     last_error: str | None = None
+    retry: Retry | None = None
     output_key: str | None = None
     why: str | None = None
 
@@ -234,6 +252,7 @@ class Task(Recorded):
     error: str | None = None
     error_type: str | None = None
     last_error: str | None = None
+    retry: Retry | None = None
     value: JsonValue = None
     code: str | None = None
     result: TaskResult | None = None
