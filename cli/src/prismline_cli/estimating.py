@@ -61,7 +61,7 @@ def of_list(items: Path, workload: RegisteredWorkload, max_items: int | None) ->
 def show(found: Estimate, *, as_json: bool) -> None:
     """Print an estimate."""
     if as_json:
-        print_json(found.model_dump())
+        print_json(found.model_dump(), option="--estimate")
         return
     console.print(f"{found.usd.least:.2g} to {found.usd.most:.2g} USD on AWS (prices: {found.usd.prices})")
     for reason in found.reasons:

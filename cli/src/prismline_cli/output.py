@@ -106,9 +106,12 @@ def print_error(error: CommandError, *, as_json: bool) -> None:
         typer.echo(json.dumps(document, indent=2))
 
 
-def print_json(document: Any) -> None:
-    """Print `document` as JSON. Raises `pydantic.ValidationError` if it breaks the command's output contract."""
+def print_json(document: Any, *, option: str = "") -> None:
+    """Print `document` as JSON. Raises `pydantic.ValidationError` if it breaks the command's output contract.
+
+    option: the option that has the command print something else.
+    """
     from prismline_cli.printed import checked_output  # noqa: PLC0415  the models of all commands take a while
 
-    checked_output(_command.get(), document)
+    checked_output(f"{_command.get()} {option}".strip(), document)
     typer.echo(json.dumps(document, indent=2))

@@ -495,10 +495,12 @@ class PublishOutput(Output):
     image: str
 
 
-#: What each command prints, by the command as a user types it.
+#: What each command prints, by the command as a user types it, with the option that has it print something else.
 OUTPUTS: dict[str, type[BaseModel]] = {
-    "submit": RootModel[SubmittedOutput | RunOutput | EstimateOutput],
-    "map": RootModel[MappedOutput | SubmittedOutput | EstimateOutput],
+    "submit": RootModel[SubmittedOutput | RunOutput],
+    "submit --estimate": EstimateOutput,
+    "map": RootModel[MappedOutput | SubmittedOutput],
+    "map --estimate": EstimateOutput,
     "runs": RootModel[list[RunOutput]],
     "run": RunOutput,
     "watch": RunOutput,
