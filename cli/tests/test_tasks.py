@@ -12,6 +12,8 @@ from cli_world import CliWorld
 from prismline_cli import watching
 from prismline_cli.runs import RunView
 from prismline_contracts.base import now, timestamp
+from prismline_contracts.finalization import Finalization
+from prismline_contracts.tasks import TaskValue
 
 pytestmark = pytest.mark.emulator
 
@@ -138,3 +140,26 @@ def test_watching_shows_the_rate_and_the_time_left_that_the_api_has(
 def test_an_ended_run_that_nobody_watched_has_no_rate(tasks: Any) -> None:
     tasks.add_run(RUN, status="completed", unit="task", jobs_total=4, jobs_completed=4, drained_at=timestamp())
     assert tasks.run("watch", RUN).stderr.splitlines() == ["completed: 4/4 tasks"]
+
+
+@pytest.mark.parametrize(
+    ("finalization", "shown", "code"),
+    [
+        (
+            Finalization(status="COMPLETED", drains=1, attempts=1, value=TaskValue(text='{"n":3}', length=7)),
+            '{"n": 3}',
+            0,
+        ),
+        (Finalization(status="FAILED", drains=1, attempts=3, error="a bug"), "failed: a bug", 1),
+    ],
+)
+def test_a_run_shows_what_became_of_its_finalization(
+    world: CliWorld, finalization: Finalization, shown: str, code: int
+) -> None:
+    moment = "2026-03-10T12:00:00Z"
+    fields = {"unit": "task", "workload": "measure", "code": "a" * 64, "jobs_total": 1, "jobs_completed": 1}
+    ended = {"latched_at": moment, "drained_at": moment, "drains": 1, "finalization": finalization.as_json()}
+    world.add_run(RUN, status="completed", **fields, **ended)
+    assert shown in world.run("run", RUN, expect=code).stdout
+    document = world.json("run", RUN, expect=code)["finalization"]
+    assert (document["status"], document["error"]) == (finalization.status.lower(), finalization.error)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import prismline
-from prismline_client import ApiError
+from prismline_client import ApiError, Client
 from tests.system import System, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -88,3 +88,44 @@ def test_a_function_is_mapped_repaired_and_retried_from_python(
         prismline.map("unheard", [1])
     with pytest.raises(ApiError, match="The list has no items"):
         prismline.map("mapped:work", [])
+
+
+FINAL = """
+from prismline import workload
+
+@workload(attempts=1)
+def work(item: int) -> int:
+    return item
+
+@work.finalize
+def total(results) -> int:
+    BUG
+    return sum(each.value for each in results)
+"""
+
+
+def test_a_run_is_finalized_and_a_failed_finalization_is_repeated_with_repaired_code(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / "summed.py"
+    module.write_text(FINAL.replace("    BUG\n", ""))
+    (tmp_path / "items.jsonl").write_text("1\n2\n3\n")
+    shown = system.cli("map", "summed:work", "items.jsonl", "--wait", "--to", "results")
+    assert "completed: 6" in shown
+
+    module.write_text(FINAL.replace("BUG", "raise ValueError('a bug')"))
+    document = json.loads(system.cli("map", "summed:work", "items.jsonl", "--wait", "--json", expect=1))
+    assert (document["status"], document["chunks_failed"]) == ("completed", 0)
+    assert (document["finalization"]["status"], document["finalization"]["error"]) == ("failed", "a bug")
+    assert document["warnings"] == ["`finalize` has failed: a bug"]
+
+    module.write_text(FINAL.replace("    BUG\n", ""))
+    run_id = document["run_id"]
+    system.cli("retry", run_id, "--code", "latest")
+
+    def finalized() -> bool:
+        found = Client.open().run(run_id)
+        return found.ended and found.finalization is not None and found.finalization.value == 6
+
+    wait_for(finalized, "the finalization with the repaired code")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prismline.process import RunnerLostError
@@ -47,6 +49,12 @@ def value_of(url: str, code: str) -> dict[str, str]:
     return {"seen": url, "code": code}
 
 
+def final_value_of(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What the function of `finalize` returns."""
+    failed = sum(each["status"].lower() == "failed" for each in results)
+    return {"items": len(results), "failed": failed}
+
+
 def register(world: World, code: str) -> None:
     """Register the function with this code, as `prismline map` and a deployment do."""
     description = _description(code).model_dump()
@@ -58,7 +66,7 @@ def register(world: World, code: str) -> None:
 
 def _description(code: str) -> Description:
     schema: dict[str, Any] = {"type": "object"}
-    return Description(name=FUNCTION, item=schema, parameters=schema, limits=_LIMITS, code=code)
+    return Description(name=FUNCTION, item=schema, parameters=schema, limits=_LIMITS, code=code, finalize=True)
 
 
 class StandInRunner:
@@ -85,7 +93,19 @@ class StandInRunner:
         )
         return reply.model_dump_json().encode()
 
+    def _finalize(self, asked: dict[str, Any]) -> Done:
+        """The function of `finalize`: the process ends in its first call if there were items of the kind `flaky`."""
+        self.world.scheduler.wait(ITEM_SECONDS)
+        results = [json.loads(line) for line in Path(asked["results"]).read_text().splitlines()]
+        self.calls[asked["item_id"]] += 1
+        if self.calls[asked["item_id"]] == 1 and any("/flaky/" in each["item"]["url"] for each in results):
+            raise RunnerLostError("Crashed", "The runner ended.")
+        took = round(ITEM_SECONDS * 1000)
+        return Done(item_id=asked["item_id"], value=final_value_of(results), duration_ms=took, usage=_USAGE)
+
     def _answer(self, asked: dict[str, Any]) -> Done | Failed:
+        if "results" in asked:
+            return self._finalize(asked)
         url, item_id = asked["item"]["url"], asked["item_id"]
         self.world.scheduler.wait(ITEM_SECONDS)
         self.calls[item_id] += 1

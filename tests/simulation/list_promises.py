@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prismline_contracts.commands import RUN_QUEUE_TAG, dead_letter_queue_name
+from prismline_contracts.finalization import Finalization
 from prismline_contracts.jobs import export_key, job_key, job_run_key
 from prismline_contracts.pools import pool_of, pool_queue
 from prismline_contracts.prefixes import EXPORTS_PREFIX, JOBS_PREFIX, RESULTS_PREFIX
 from prismline_contracts.tasks import result_key
-from tests.simulation.functions import ITEM_ATTEMPTS, POOL, url_in, value_of
+from tests.simulation.functions import ITEM_ATTEMPTS, POOL, final_value_of, url_in, value_of
 from tests.simulation.lists import TENANT, ListJob, page_of
 from tests.simulation.plan import FUNCTION_SERVICE
 from tests.simulation.safety import (
@@ -87,11 +88,23 @@ class ListSafety:
                 self._coded(partition, change.before, change.after)
             if sort == "RUN" and change.before is not None and change.after is not None:
                 self._resent(change.before, change.after)
+                self._finalized(change.before, change.after)
             latches = sort == "RUN" and change.after is not None and change.after.get("latched_at")
             if latches and not (change.before or {}).get("latched_at") and change.after["unit"] == "task":
                 self._latched(change.after)
         for run_id in runs:
             self._run(run_id)
+
+    def _finalized(self, before: Item, after: Item) -> None:
+        """A finalization ends only while its run has the end that it belongs to."""
+        text = after.get("finalization")
+        if text is None or text == before.get("finalization"):
+            return
+        found = Finalization.model_validate_json(text)
+        end = (after.get("drains", 0), after.get("jobs_failed", 0)) if after.get("drained_at") else None
+        if (found.drains, found.failed) != end:
+            name = self._world.trace.names.get(after["PK"], after["PK"])
+            self._wrong("finalized at the end", f"{name} is finalized for another end than it has: {text}")
 
     def _task(self, partition: str, before: Item | None, after: Item | None) -> None:
         run_id, counted = partition.partition("#")[0], self._counted[partition]
@@ -401,10 +414,28 @@ def _run_complaints(job: ListJob, run_id: str, world: World, users: Users, safet
         first = [] if job.run_id is None else tasks_of(table.get(job.run_id, "RUN") or run, world)
         if sorted(task["source"] for task in tasks) != sorted(task["source"] for task in first):
             yield f"{name} has {len(tasks)} tasks, but the run that it repeats has {len(first)}"
+    yield from _final_complaints(name, run, tasks)
     failed = sum(task["status"] == "FAILED" for task in tasks)
     tolerable = not is_too_many(failed, len(tasks), *_limits(job))
     if status in {"completed", "failed"} and (status == "completed") != tolerable:
         yield f"{name} is {status} with {failed} of {len(tasks)} tasks failed: {state.get('error_message')}"
+
+
+def _final_complaints(name: str, run: Item, tasks: list[Item]) -> Iterator[str]:
+    """A run of a function is finalized with the results that it has at the end."""
+    if not run.get("finalization"):
+        if run.get("code"):
+            yield f"{name} does not know that it is to be finalized"
+        return
+    found = Finalization.model_validate_json(run["finalization"])
+    if (found.drains, found.failed) != (run["drains"], run["jobs_failed"]):
+        yield f"{name} was finalized for drain {found.drains} with {found.failed} failed, but has ended otherwise"
+    elif found.status == "COMPLETED":
+        value = json.loads((found.value and found.value.text) or "null")
+        if value != final_value_of(tasks):
+            yield f"{name} was finalized with {value}, but its results are {final_value_of(tasks)}"
+    elif found.status != "FAILED" or found.attempts < ITEM_ATTEMPTS:
+        yield f"the finalization of {name} is {found.status} after {found.attempts} attempts: {found.error}"
 
 
 def _limits(job: ListJob) -> tuple[float, int | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from prismline_api.store import JobStore
 from prismline_api.submission import submit
 from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.commands import TasksProcess, queue_name
+from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import OPEN_RUNS, RunItem
 from prismline_contracts.jobs import UploadItem, upload_item_key, upload_key
 from prismline_contracts.pools import in_pool
@@ -122,6 +123,10 @@ class ListJob:
         return [url for _, urls in sorted(self.batches.items()) for url in urls] if self.closed else None
 
 
+def _waits_for_its_end(run: Mapping[str, Any]) -> bool:
+    return due_finalization(RunItem.model_validate(run)) is not None
+
+
 class ListUsers:
     """The clients of the api."""
 
@@ -199,7 +204,7 @@ class ListUsers:
         """Have the runs that wait for the old code go on with the new one, like `prismline retry --code latest`."""
         for run in self._world.aws.tables[self._world.runs_table].items():
             waits = run["SK"] == "RUN" and run.get("code") == CODES[0] and run.get("GSI2_PK") == OPEN_RUNS
-            if waits and not run.get("cancelled_at") and not run.get("drained_at"):
+            if waits and not run.get("cancelled_at") and (not run.get("drained_at") or _waits_for_its_end(run)):
                 self._users.retry(run["PK"], code=CODES[1])
         self._move_later()
 

@@ -21,7 +21,8 @@ from pydantic_settings import BaseSettings
 
 from prismline_cli.connection import Connection
 from prismline_contracts.commands import RUN_QUEUE_TAG, Queue, queue_name, run_queue_prefix
-from prismline_contracts.items import OPEN_RUNS
+from prismline_contracts.finalization import due_finalization
+from prismline_contracts.items import OPEN_RUNS, RunItem
 from prismline_coordination import server
 from prismline_ledger import Ledger
 from prismline_runtime import Transport, clients, dynamodb, storage, transport
@@ -248,7 +249,9 @@ class World:
 
     def _goes_on(self, run_id: str) -> bool:
         item = self.aws.tables[self.runs_table].get(run_id, "RUN") or {}
-        return item.get("GSI2_PK") == OPEN_RUNS and item.get("cancelled_at") is None and item.get("drained_at") is None
+        if item.get("GSI2_PK") != OPEN_RUNS or item.get("cancelled_at") is not None:
+            return False
+        return item.get("drained_at") is None or due_finalization(RunItem.model_validate(item)) is not None
 
     def _watch_runs(self, changes: Sequence[Any]) -> None:
         """After the change of a run, workers look again which queues they poll."""

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from prismline_contracts.commands import Queue
-from prismline_contracts.prefixes import ARCHIVE_PREFIX, POSTED_ALERTS_PREFIX, WORKLOADS_PREFIX
+from prismline_contracts.prefixes import ARCHIVE_PREFIX, POSTED_ALERTS_PREFIX, RESULTS_PREFIX, WORKLOADS_PREFIX
 from tests.templates.damage import Case, Damage, properties
 from tests.templates.needs import (
     ALL_QUEUES,
@@ -205,8 +205,10 @@ def hidden_absences(stacks: Stacks) -> Iterator[str]:
     """A role that reads objects may list the bucket: without it S3 answers 403 instead of 404 for a missing object, and
     the consumer repeats the message for ever. The notifier creates each object before it reads it."""
     for role in roles(stacks, "lambda"):
-        # The splitter has read the registration of a function before a pool does.
-        seen = {POSTED_ALERTS_PREFIX, WORKLOADS_PREFIX} if role.stack == "pool" else {POSTED_ALERTS_PREFIX}
+        # The splitter has read the registration of a function before a pool does, and a long value is written before an
+        # item names it.
+        of_pool = {WORKLOADS_PREFIX, RESULTS_PREFIX} if role.stack == "pool" else set()
+        seen = {POSTED_ALERTS_PREFIX} | of_pool
         read = {on for action, on in role.needed() if action == "s3:GetObject"} - seen
         if read and "*" not in role.listed:
             yield f"{role} cannot tell that an object is missing"

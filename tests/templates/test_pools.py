@@ -56,7 +56,8 @@ def test_a_pool_works_on_the_items_of_its_own_runs_alone(stacks: Stacks, shards:
                     action,
                     key,
                 )
-        assert allows(stacks, "red", "s3:PutObject", objects(run_id)) is own
+        for action in ("s3:PutObject", "s3:GetObject"):
+            assert allows(stacks, "red", action, objects(run_id)) is own
     for action in (*TABLE, "dynamodb:Query", "dynamodb:Scan", "dynamodb:PutItem", "dynamodb:DeleteItem"):
         assert not allows(stacks, "red", action, RUNS, key=BLUE)
         assert not allows(stacks, "red", action, f"{RUNS}/index/GSI2", key="OPEN")

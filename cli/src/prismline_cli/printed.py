@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, create_model
 
 from prismline_contracts.base import ChunkId, Contract, Count, RunId, Timestamp
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
@@ -95,6 +95,19 @@ class EstimateOutput(Output):
     reasons: list[str]
 
 
+class FinalizationOutput(Output):
+    """The call of a function's `finalize` after all items of a run have ended."""
+
+    status: str
+    attempts: Count
+    #: What it returned. Null: nothing yet, or a long value, to which `value_url` is a link.
+    value: JsonValue
+    value_url: str | None
+    #: Why the latest attempt failed, and the class of the error.
+    error: str | None
+    error_type: str | None
+
+
 class RunOutput(Output):
     """A run. Counts are null while they are unknown."""
 
@@ -115,6 +128,8 @@ class RunOutput(Output):
     unit: Unit = "chunk"
     #: Rejected lines of the list.
     n_rejected: Count = 0
+    #: Null: the function has no `finalize`, or the run was stopped.
+    finalization: FinalizationOutput | None = None
     #: What the run's work waits for now, for example a free slot.
     waiting_for: str | None = None
     #: Why the run makes no progress, although it has not failed: a message is being retried.

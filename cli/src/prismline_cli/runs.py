@@ -54,7 +54,8 @@ class RunView:
     @property
     def ok(self) -> bool:
         """Whether nothing has failed."""
-        return self.failed == 0 and self.run.status != "failed"
+        final = self.run.finalization
+        return self.failed == 0 and self.run.status != "failed" and (final is None or final.status != "failed")
 
     @property
     def spectra_done(self) -> int:
@@ -109,6 +110,7 @@ class RunView:
             "chunks_failed": self.failed,
             "unit": run.unit,
             "n_rejected": run.n_rejected or 0,
+            "finalization": run.finalization.model_dump() if run.finalization else None,
             "waiting_for": run.waiting_for,
             "repeated_error": run.repeated_error.model_dump() if run.repeated_error else None,
             "usd": run.costs.usd.model_dump() if run.costs and run.costs.usd else None,

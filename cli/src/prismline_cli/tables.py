@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,9 @@ def _shown(name: str, value: Any) -> str:
     """Format a value of a run's document for a person. Parameters include the defaults."""
     if name == "usd":
         return f"{value['least']:.2g} to {value['most']:.2g} on AWS (prices: {value['prices']})"
+    if name == "finalization":
+        shown = value["error"] or value["value_url"] or ("" if value["value"] is None else json.dumps(value["value"]))
+        return f"{value['status']}: {shown}" if shown else str(value["status"])
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items())
     return str(value)

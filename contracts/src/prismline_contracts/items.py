@@ -202,6 +202,8 @@ class RunItem(Contract):
     #: What the run's work waited for when a worker last could not begin it, and when that was.
     waiting_for: str | None = None
     waiting_at: Timestamp | None = None
+    #: The `Finalization` of the run, as JSON. Absent: its workload has none.
+    finalization: str | None = None
 
     @property
     def run_id(self) -> str:

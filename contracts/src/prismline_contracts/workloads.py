@@ -97,6 +97,8 @@ class RegisteredWorkload(Contract):
     limits: WorkloadLimits
     #: The function takes a list of items. A worker that does not know this calls it with lists of one.
     vectorized: bool = False
+    #: The function has a `finalize`, which is called after all items of a run have ended.
+    finalize: bool = False
     registered_at: Timestamp
     #: Absent: the function is installed in the environment of the workers.
     local: LocalEnvironment | None = None

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from prismline_contracts.finalization import Finalization
 from prismline_contracts.items import RunItem
 from prismline_ledger import ActionName, Counts, actions_of, going_on, has_ended, shown_status, warnings_of
 
 MOMENT = "2026-03-10T12:00:00.000Z"
 FULL = Counts(10, 8, 2)
 STOPPED = {"cancelled_at": MOMENT, "stop_reason": "cancelled"}
+FINALIZED = Finalization(status="COMPLETED").as_json()
 CONTINUED = {"uncancelled_at": MOMENT, "resumed_at": MOMENT}
 
 
@@ -106,6 +108,10 @@ def test_a_run_whose_work_continues_after_its_end_says_so(item: RunItem, status:
         (run(drained_at=MOMENT), "completed", True),
         (run(drained_at=MOMENT, n_timed_out=1), "completed", False),
         (run(drained_at=MOMENT, n_timed_out=1), "failed", True),
+        (run(drained_at=MOMENT, finalization="{}"), "completed", False),
+        (run(drained_at=MOMENT, finalization=FINALIZED), "completed", True),
+        (run(drained_at=MOMENT, finalization=FINALIZED, chunks_failed=1), "failed", False),
+        (run(**STOPPED, finalization="{}"), "cancelled", True),
         (run(**STOPPED), "cancelled", True),
         (run(**CONTINUED), "cancelled", False),
         (run(**CONTINUED, drained_at=MOMENT), "cancelled", False),
@@ -120,6 +126,10 @@ def test_a_run_whose_work_continues_after_its_end_says_so(item: RunItem, status:
         "done",
         "refits",
         "failed",
+        "not finalized",
+        "finalized",
+        "finalized for an earlier end",
+        "stopped before it was finalized",
         "stopped",
         "continued",
         "announcing",
@@ -154,3 +164,10 @@ def test_incomplete_results_are_a_warning(fields: dict[str, Any], counts: Counts
 
 def test_whole_results_have_no_warning() -> None:
     assert warnings_of(run(n_spectra=2000, n_blank=3), Counts(20, 20, 0)) == []
+
+
+def test_a_failed_finalization_is_a_warning_and_can_be_retried() -> None:
+    failed = Finalization(status="FAILED", error="a bug", attempts=3)
+    item = run(drained_at=MOMENT, unit="task", finalization=failed.as_json())
+    assert warnings_of(item, Counts(2, 2, 0)) == ["`finalize` has failed: a bug"]
+    assert actions_of("r", item, "completed", Counts(2, 2, 0), has_job=True)[ActionName.RETRY].allowed

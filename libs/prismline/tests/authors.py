@@ -3,10 +3,11 @@
 import os
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from prismline import Context, Permanent, workload
+from prismline import Context, Permanent, Result, workload
 
 SEEN: list[int] = []
 
@@ -99,3 +100,41 @@ def forgets_one(items: list[int]) -> list[int]:
 @workload(vectorized=True)
 def long_values(items: list[int]) -> list[str]:
     return ["x" * item for item in items]
+
+
+@workload(timeout=30)
+def adds(item: int, *, plus: int = 0) -> int:
+    if item < 0:
+        raise Permanent("There is nothing below 0.")
+    return item + plus
+
+
+@adds.finalize
+def total(results: Iterable[Result], context: Context, *, plus: int) -> list[object]:
+    """Reads the results twice."""
+    failed = [each.error for each in results if each.status == "failed"]
+    return [sum(each.value for each in results if each.status == "completed"), plus, failed, context.item_id]
+
+
+@workload(timeout=30)
+def keeps(item: str) -> str:
+    return item
+
+
+@keeps.finalize
+def appends(results: Iterable[Result]) -> int:
+    """Gives another value when it is repeated."""
+    (result,) = results
+    with Path(result.value).open("a") as file:
+        file.write("x")
+    return Path(result.value).stat().st_size
+
+
+@workload(timeout=30)
+def passes(item: int) -> int:
+    return item
+
+
+@passes.finalize
+def breaks_at_the_end(results: Iterable[Result]) -> int:
+    raise ValueError("a bug")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from prismline.protocol import Usage
+from prismline.results import Result, result_line
 from prismline.supervisor import Supervisor, WorkloadUnavailableError, is_worn
 from prismline.values import NotJsonError
 from prismline.workload import Limits
@@ -198,3 +199,18 @@ def test_a_supervisor_in_another_thread_does_not_notice_a_hostile_item() -> None
             assert supervisor.run({"do": do}, item_id=do).status == "failed"
         others.result()
     assert values == list(range(200))
+
+
+def test_the_function_of_finalize_has_the_limits_of_its_workload_and_reads_the_results(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_bytes(result_line(Result(0, 4, "completed", 5)) + result_line(Result(1, -1, "failed", error="no")))
+    with Supervisor("authors:adds", paths=[HERE], parameters={"plus": 1}) as supervisor:
+        assert supervisor.description.finalize
+        assert supervisor.finalize(path, item_id="run.final", attempt=2).value == [5, 1, ["no"], "run.final"]
+        assert supervisor.run(1, item_id="a").value == 2, "items can follow, in another process"
+        killed = supervisor.finalize(path, item_id="run.final", timeout=0.0001)
+        assert (killed.error_type, killed.permanent) == ("prismline.TimedOut", False)
+    with Supervisor("authors:square", paths=[HERE]) as supervisor:
+        assert not supervisor.description.finalize
+        refused = supervisor.finalize(path, item_id="run.final")
+        assert (refused.error, refused.permanent) == ("This code of square has no finalize.", True)

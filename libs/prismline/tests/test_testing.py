@@ -92,3 +92,14 @@ def test_a_function_inside_another_one_is_refused_with_what_to_do() -> None:
 
     with pytest.raises(WorkloadError, match=r"is not a function of a module that another process can import"):
         check(inner, [1])
+
+
+def test_the_function_of_finalize_is_called_with_the_results() -> None:
+    report = check("authors:adds", [1, 2, -3], params={"plus": 10}, paths=[HERE])
+    assert report.final is not None
+    assert report.final.value == [23, 10, ["There is nothing below 0."], "check"]
+
+
+def test_a_function_of_finalize_that_fails_or_cannot_be_repeated_is_found(tmp_path: Path) -> None:
+    assert findings("passes", [1]) == ["finalize: It fails with ValueError: a bug"]
+    assert findings("keeps", [str(tmp_path / "file")]) == ["finalize: Repeated, it gives 2 instead of 1."]

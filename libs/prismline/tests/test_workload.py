@@ -2,13 +2,14 @@
 
 import dataclasses
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
 
-from prismline import Context, Limits, Workload, WorkloadError, workload
+from prismline import Context, Limits, Result, Workload, WorkloadError, workload
 from prismline.loading import describe, load
 from prismline.schemas import InvalidValueError
 
@@ -102,7 +103,7 @@ def unknown(item: "Absent") -> int:  # type: ignore[name-defined]  # noqa: F821
         (waits, "waits is asynchronous or a generator. Write a function that returns its value."),
         (several, "several is asynchronous or a generator. Write a function that returns its value."),
         (nothing, "nothing takes no item: its first parameter is the item."),
-        (anything, "anything takes **options: int: give each parameter after the item a name of its own."),
+        (anything, "anything takes **options: int: give each parameter after the first one a name of its own."),
         (unknown, "The annotations of unknown cannot be read: name 'Absent' is not defined."),
     ],
 )
@@ -209,3 +210,28 @@ def test_a_description_has_what_a_service_needs(folder: Path) -> None:
         "files": 1024,
     }
     assert len(found["code"]) == 64
+
+
+def test_a_function_of_finalize_takes_parameters_of_the_run_and_no_others() -> None:
+    @workload
+    def measure(item: int, *, threshold: float = 5.0) -> int:
+        return item
+
+    @measure.finalize
+    def total(results: Iterable[Result], context: Context, *, threshold: float = 1.0) -> list[object]:
+        return [[each.value for each in results], threshold, context.attempt]
+
+    measure.check_finalizer()
+    assert total([Result(0, 1, "completed", 1)], Context("a", 2, 0.0)) == [[1], 1.0, 2], "it is still a function"
+    with pytest.raises(WorkloadError, match="measure has two functions for finalize"):
+        measure.finalize(total)
+
+    @workload
+    def other(item: int) -> int:
+        return item
+
+    @other.finalize
+    def wrong(results: Iterable[Result], *, colour: str) -> None: ...
+
+    with pytest.raises(WorkloadError, match=r"wrong takes colour, which is no parameter of .*other"):
+        other.check_finalizer()

@@ -10,6 +10,7 @@ import pytest
 from api_world import Api, ApiWorld
 
 from prismline_contracts.commands import queue_name
+from prismline_contracts.finalization import Finalization
 from prismline_contracts.jobs import TenantItem
 from prismline_contracts.pools import pool_of, pool_queue
 from prismline_contracts.tasks import TaskValue
@@ -180,3 +181,38 @@ def test_a_function_is_registered_where_whoever_submits_may_run_programs(world: 
     answer = acme.post("/workloads", REGISTRATION | {"item": {"type": "nonsense"}}, expect=422)
     assert "item: 'nonsense' is not valid" in answer["detail"]
     world.caller(scopes=("read",)).post("/workloads", REGISTRATION, expect=403)
+
+
+@pytest.mark.parametrize(
+    ("finalization", "shown", "ended"),
+    [
+        (Finalization(), {"status": "pending", "attempts": 0}, False),
+        (
+            Finalization(status="COMPLETED", drains=1, attempts=1, value=TaskValue(text='{"n":3}', length=7)),
+            {"status": "completed", "attempts": 1, "value": {"n": 3}},
+            True,
+        ),
+        (
+            Finalization(status="FAILED", drains=1, attempts=3, error="a bug", error_type="ValueError"),
+            {"status": "failed", "attempts": 3, "error": "a bug", "error_type": "ValueError"},
+            True,
+        ),
+    ],
+)
+def test_a_run_shows_how_far_its_finalization_has_come(
+    world: ApiWorld, acme: Api, finalization: Finalization, shown: dict[str, Any], ended: bool
+) -> None:
+    run_id = acme.post("/jobs", job(), expect=202)["run"]["run_id"]
+    text = finalization.as_json()
+    ingest_run(world.deps.ledger, run_id, ['{"path":"a"}'], workload="measure", code=CODE, finalization=text)
+    run = world.deps.ledger.run(run_id)
+    value = TaskValue(text="1", length=1)
+    world.deps.ledger.end_tasks(run, [TaskEnding(task, result=value) for task in world.deps.ledger.tasks(run)])
+    world.set_status(run_id, "completed")
+    view = acme.get(f"/runs/{run_id}")
+    assert {name: each for name, each in view["finalization"].items() if each is not None} == shown
+    assert view["ended"] is ended
+    assert ("finalizing" in {each["name"] for each in view["conditions"]}) is not ended
+    failed = finalization.status == "FAILED"
+    assert view["warnings"] == (["`finalize` has failed: a bug"] if failed else [])
+    assert {each["name"]: each["allowed"] for each in view["actions"]}["retry"] is failed

@@ -15,8 +15,9 @@ from prismline_contracts.base import now, timestamp
 from prismline_contracts.commands import RUN_QUEUE_TAG, TasksProcess, run_queue_name
 from prismline_contracts.deadletters import DeadLetterRecord, DeadlettersRecover, RecoveryOperationItem
 from prismline_contracts.envelope import Envelope
+from prismline_contracts.finalization import Finalization, due_finalization
 from prismline_contracts.items import RunItem
-from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus, shard_of
+from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus, shard_of, task_id
 from prismline_dlq_consumer import dead_letter_handling
 from prismline_dlq_consumer.recovery import failed_tasks
 from prismline_dlq_consumer.sweeper import SweepCounts, sweep
@@ -583,3 +584,61 @@ def test_a_run_whose_announcements_split_nothing_is_split_all_the_same(world: Dl
 def test_a_run_that_its_state_machine_had_split_is_not_announced_again(world: DlqConsumerWorld) -> None:
     task_run(world, manifest_key="jobs/j/m.json", split_token="t")
     assert swept(world, minutes=600).splits_resent == 0
+
+
+def finalized(world: DlqConsumerWorld, **fields: Any) -> RunItem:
+    """A run of a function whose items have ended, and how far its finalization has come."""
+    run = task_run(world, 2, workload="measure", code=OLD, finalization=Finalization().as_json())
+    end(world, run, 0, 1)
+    run = world.ledger.run("r")
+    if fields:
+        found = world.ledger.set_finalization(run, Finalization(drains=1, at=timestamp(now()), **fields))
+        assert found is not None
+        run = found
+    assert world.ledger.record_end(run, "completed")
+    return run
+
+
+@pytest.mark.parametrize("fields", [{}, {"status": "IN_PROGRESS", "attempts": 1}, {"status": "PENDING", "attempts": 1}])
+def test_a_run_whose_finalization_is_lost_is_finalized_before_it_is_closed(
+    world: DlqConsumerWorld, fields: dict[str, Any]
+) -> None:
+    finalized(world, **fields)
+    swept(world, minutes=4)
+    assert sent(world) == [], "a worker may be about to do it"
+    swept(world, minutes=6)
+    assert [each.task_ids for each in sent(world)] == [[task_id("r", 0)]]
+    assert world.ledger.run("r").GSI2_PK == "OPEN"
+    done = Finalization(status="COMPLETED", drains=1, attempts=1)
+    assert world.ledger.set_finalization(world.ledger.run("r"), done) is not None
+    swept(world, minutes=12)
+    assert sent(world) == []
+    assert world.ledger.run("r").GSI2_PK is None
+
+
+def test_a_retry_has_a_failed_finalization_tried_again(world: DlqConsumerWorld) -> None:
+    finalized(world, status="FAILED", attempts=3, error="a bug")
+    ask(world, only_run="r", retry=True, code=NEW)
+    operation = recovered(world)
+    assert (operation.n_records, operation.n_sent) == (1, 1)
+    run = world.ledger.run("r")
+    due = due_finalization(run)
+    assert due is not None
+    assert (due.status, due.attempts, run.code, run.GSI2_PK) == ("PENDING", 0, NEW, "OPEN")
+    assert [each.task_ids for each in sent(world)] == [[task_id("r", 0)]]
+
+
+def test_a_retry_of_failed_items_leaves_the_finalization_to_the_next_end(world: DlqConsumerWorld) -> None:
+    run = task_run(world, 2, workload="measure", code=OLD, finalization=Finalization().as_json())
+    end(world, run, 0)
+    end(world, run, 1, error="no")
+    failed = Finalization(status="FAILED", drains=1, failed=1, attempts=3)
+    assert world.ledger.set_finalization(world.ledger.run("r"), failed) is not None
+    ask(world, only_run="r", retry=True)
+    assert recovered(world).n_sent == 1
+    assert [each.task_ids for each in sent(world)] == [[task_id("r", 1)]]
+    assert due_finalization(world.ledger.run("r")) is None
+    end(world, run, 1)
+    due = due_finalization(world.ledger.run("r"))
+    assert due is not None
+    assert (due.status, due.drains, due.failed, due.attempts) == ("PENDING", 2, 0, 0)

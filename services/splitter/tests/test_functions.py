@@ -14,6 +14,7 @@ from pyarrow import parquet
 from splitter_world import SplitterWorld
 
 from prismline_contracts.commands import queue_name
+from prismline_contracts.finalization import finalization_of
 from prismline_contracts.pools import in_pool, pool_queue
 from prismline_contracts.workloads import RegisteredWorkload, latest_workload_key, workload_key
 from prismline_splitter import ingestion
@@ -24,9 +25,10 @@ RUN, KEY = "run-1", "jobs/job/manifest-run-1.json"
 OLD, NEW = "a" * 64, "b" * 64
 
 
-def register(world: SplitterWorld, code: str, *, batch: int = 20) -> None:
+def register(world: SplitterWorld, code: str, *, batch: int = 20, finalize: bool = False) -> None:
     limits = {"timeout": 60.0, "attempts": 3, "batch": batch, "memory": 2048, "processes": 64, "files": 1024}
     document = {"name": "measure", "code": code, "item": {}, "parameters": {"type": "object"}, "limits": limits}
+    document["finalize"] = finalize
     registered = RegisteredWorkload.model_validate({**document, "registered_at": "2026-03-01T12:00:00.000Z"})
     for key in (workload_key("measure", code), latest_workload_key("measure")):
         world.s3.put_object(Bucket=world.bucket, Key=key, Body=registered.model_dump_json().encode())
@@ -181,3 +183,13 @@ def test_a_rerun_takes_the_items_of_the_earlier_run(world: SplitterWorld) -> Non
     world.s3.put_object(Bucket=world.bucket, Key=key, Body=json.dumps(document).encode())
     assert world.split("run-2", key)
     assert sorted(task.source for task in world.tasks("run-2")) == sorted(task.source for task in world.tasks(RUN))
+
+
+@pytest.mark.parametrize("finalize", [True, False])
+def test_a_run_is_to_be_finalized_if_its_function_has_a_finalize(world: SplitterWorld, finalize: bool) -> None:
+    register(world, OLD, finalize=finalize)
+    submit(world)
+    assert world.split(RUN, KEY)
+    found = finalization_of(world.ledger.run(RUN))
+    assert (found is not None) is finalize
+    assert found is None or (found.status, found.attempts) == ("PENDING", 0)

@@ -18,14 +18,16 @@ from prismline.supervisor import Supervisor
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.commands import FunctionTasksProcess, TasksProcess
 from prismline_contracts.envelope import Envelope
-from prismline_contracts.tasks import TaskItem, task_id
+from prismline_contracts.finalization import Finalization, finalization_of
+from prismline_contracts.tasks import TaskItem, TaskValue, task_id
 from prismline_contracts.workloads import LocalEnvironment, RegisteredWorkload, workload_key
-from prismline_ledger import waiting_for
+from prismline_ledger import TaskEnding, waiting_for
 from prismline_ledger.testing import Context, ingest_run, lambda_event_of
 from prismline_localstack.standins.site import Site
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import Bucket
+from prismline_worker import finalizing
 
 pytestmark = pytest.mark.emulator
 
@@ -334,3 +336,159 @@ def test_the_limit_of_a_run_is_that_of_a_call_of_a_vectorized_function(vectorize
     assert vectorized.process(ids, max_concurrency=2)
     assert [task.status for task in ended(vectorized, ids)] == ["COMPLETED"] * 5
     assert calls(vectorized) == [2, 2, 1]
+
+
+# ---- finalize
+
+FINAL = """
+
+@work.finalize
+def total(results, context: Context, *, factor: int):
+    values = [each.value for each in results if each.status == "completed"]
+    if "long" in str(values[:1]):
+        return "x" * 5000
+    if 13 in values and context.attempt == 1:
+        raise ConnectionError("not yet")
+    if 12 in values:
+        raise Permanent("There are too many.")
+    failed = [[each.index, each.item, each.error] for each in results if each.status == "failed"]
+    return [sum(each for each in values if isinstance(each, int)), factor, failed, context.item_id, context.attempt]
+"""
+
+
+def final_world(world: FunctionsWorld, items: Sequence[object], **fields: Any) -> list[str]:
+    """A run of a function with a `finalize`. Returns the ids of its tasks."""
+    (world.folder / "author.py").write_text(AUTHOR + FINAL)
+    world.code = world.register()
+    return world.open_run(items, finalization=Finalization().as_json(), params_given='{"factor": 1}', **fields)
+
+
+def final(world: FunctionsWorld) -> Finalization:
+    found = finalization_of(world.tasks.run)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_run_is_finalized_with_all_results_once_its_items_have_ended(world: FunctionsWorld, shards: int) -> None:
+    ids = final_world(world, [1, {"refuse": "no"}, 3], shard_count=shards)
+    assert world.process(ids[:1])
+    assert (final(world).status, final(world).attempts) == ("PENDING", 0)
+    for name in ids[1:]:
+        assert world.process([name])
+    found = final(world)
+    assert (found.status, found.drains, found.failed, found.error) == ("COMPLETED", 1, 1, None)
+    assert found.value is not None
+    item_id = f"{RUN_ID}.final.1.1"
+    assert json.loads(found.value.text or "") == [4, 1, [[1, {"refuse": "no"}, "no"]], item_id, 1]
+    assert world.process(ids), "a redelivery"
+    assert final(world) == found
+    assert world.tasks.depth() == 0
+    assert [kind for kind, _ in world.tasks.announced()].count("run.drained") >= 1
+
+
+def test_a_finalization_that_fails_is_tried_again_and_then_has_failed(world: FunctionsWorld) -> None:
+    ids = final_world(world, [13])
+    assert world.process(ids)
+    found = final(world)
+    assert (found.status, found.attempts, found.error, found.error_type) == ("PENDING", 1, "not yet", "ConnectionError")
+    (again,) = world.tasks.take(wait=20)
+    assert again.task_ids == ids
+    assert world.process(ids)
+    assert (final(world).status, final(world).attempts, final(world).error) == ("COMPLETED", 2, None)
+
+
+def test_a_finalization_that_can_never_succeed_has_failed_at_once(world: FunctionsWorld) -> None:
+    assert world.process(final_world(world, [12]))
+    found = final(world)
+    assert (found.status, found.attempts, found.error) == ("FAILED", 1, "There are too many.")
+    assert world.tasks.depth() == 0
+
+
+def test_a_long_value_of_a_finalization_has_an_object_of_its_own(world: FunctionsWorld) -> None:
+    ids = final_world(world, [{"long": 3000}])
+    (world.folder / "author.py").write_text(
+        AUTHOR + FINAL.replace('"long" in str(values[:1])', "len(values[0]) == 3000")
+    )
+    world.code = world.register()
+    assert world.tasks.ledger.move_to_code(world.tasks.run, world.code) is not None
+    assert world.process(ids)
+    value = final(world).value
+    assert value is not None
+    body = boto3.client("s3").get_object(Bucket=world.tasks.bucket, Key=value.key)["Body"].read()
+    assert json.loads(body) == "x" * 5000
+
+
+@pytest.mark.parametrize("point", ["finalize.begun", "finalize.called", "finalize.recorded"])
+def test_a_finalization_goes_on_after_its_worker_has_died(
+    world: FunctionsWorld, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    ids = final_world(world, [1, 2])
+
+    def dies(name: str, **_: Any) -> None:
+        if name == point:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finalizing, "fault_point", dies)
+        with pytest.raises(KeyboardInterrupt):
+            world.process(ids)
+    if point != "finalize.recorded":
+        assert final(world).status == "IN_PROGRESS"
+        assert world.process(ids), "its worker may still be alive"
+        (later,) = world.tasks.take(wait=0) or [None]
+        assert later is None, "the message waits until that attempt counts as dead"
+        assert world.tasks.depth() == 1
+        monkeypatch.setattr(finalizing, "GRACE_SECONDS", -5.0)
+        assert world.process(ids)
+    assert final(world).status == "COMPLETED"
+    assert final(world).attempts == (1 if point == "finalize.recorded" else 2)
+
+
+def test_a_finalization_whose_workers_die_each_time_has_failed(world: FunctionsWorld) -> None:
+    ids = final_world(world, [1])
+    assert world.process(ids)
+    died = final(world).model_copy(update={"status": "IN_PROGRESS", "attempts": 2, "at": "2026-01-01T00:00:00.000Z"})
+    assert world.tasks.ledger.set_finalization(world.tasks.run, died) is not None
+    assert world.process(ids)
+    assert final(world).status == "FAILED"
+    assert "in the last of 2 attempts" in (final(world).error or "")
+
+
+def test_a_finalization_waits_while_the_function_cannot_be_loaded(world: FunctionsWorld) -> None:
+    ids = final_world(world, [1])
+    assert world.process(ids)
+    assert world.tasks.ledger.set_finalization(world.tasks.run, Finalization(drains=1)) is not None
+    (world.folder / "author.py").write_text("raise RuntimeError('no licence')")
+    other = FunctionsWorld(world.tasks.worker(), world.folder, world.code)
+    assert other.process(ids)
+    assert (final(world).status, final(world).attempts) == ("PENDING", 0)
+    assert "no licence" in (waiting_for(world.tasks.run, now()) or "")
+    (again,) = world.tasks.take(wait=4)
+    assert (again.task_ids, again.deferrals) == (ids, 1)
+    (world.folder / "author.py").write_text(AUTHOR + FINAL)
+    third = FunctionsWorld(world.tasks.worker(), world.folder, world.code)
+    assert third.process(ids)
+    assert final(world).status == "COMPLETED"
+
+
+def test_the_result_of_an_earlier_end_is_not_that_of_a_later_one(
+    world: FunctionsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed item succeeds late, while the function is called with the results of before."""
+    ids = final_world(world, [1, {"refuse": "no"}])
+
+    def succeeds(name: str, **_: Any) -> None:
+        task = next(each for each in world.tasks.tasks(ids) if each.index == 1)
+        if name == "finalize.called" and task.status == "FAILED":
+            value = TaskValue(text="7", length=1)
+            world.tasks.ledger.end_tasks(world.tasks.run, [TaskEnding(task, result=value)])
+
+    monkeypatch.setattr(finalizing, "fault_point", succeeds)
+    assert world.process(ids)
+    assert (final(world).status, final(world).failed) == ("PENDING", 0)
+    (again,) = world.tasks.take(wait=2)
+    assert world.process(again.task_ids)
+    found = final(world)
+    assert found.value is not None
+    assert json.loads(found.value.text or "")[:3] == [8, 1, []]

@@ -54,6 +54,37 @@ FUNCTION_MUTANTS: tuple[Mutant, ...] = (
         equivalent="the items wait once more, and the worker has forgotten the run by then",
     ),
     Mutant(
+        "a run is closed before it is finalized",
+        Rewrite("prismline_dlq_consumer:_mend_task_run", "run.ended_at is None or X", "run.ended_at is None"),
+        "A finalization whose worker died is never carried out.",
+        ("a function has new code",),
+        tests=(_DLQ_TESTS + "test_a_run_whose_finalization_is_lost_is_finalized_before_it_is_closed",),
+    ),
+    Mutant(
+        "a lost finalization is not sent again",
+        Rewrite("prismline_dlq_consumer:sweep_finalization", "due is None", "True"),
+        "A run never ends whose last items were ended by the sweeper, or whose last message is lost.",
+        ("a function has new code",),
+        tests=(_DLQ_TESTS + "test_a_run_whose_finalization_is_lost_is_finalized_before_it_is_closed",),
+    ),
+    Mutant(
+        "the finalization of an earlier end counts",
+        Rewrite(
+            "prismline_contracts:finalization_of",
+            "X == Y and run.drained_at is not None",
+            "run.drained_at is not None",
+        ),
+        "After a retry, the sum of a run lacks the items that have succeeded since.",
+        ("a function has new code",),
+        tests=(_DLQ_TESTS + "test_a_retry_of_failed_items_leaves_the_finalization_to_the_next_end",),
+    ),
+    Mutant(
+        "a finalization that waits for its function is looked at seldom",
+        Rewrite("prismline_worker:_finalize", "slot_wait(X)", "900.0"),
+        "A run is finalized a quarter of an hour after its code was moved.",
+        tests=(_WORKER_TESTS + "test_a_finalization_waits_while_the_function_cannot_be_loaded",),
+    ),
+    Mutant(
         "the runs of a pool are in the shared queue",
         Rewrite("prismline_contracts:task_queue_of", "pool is not None", "False"),
         "The common workers call the functions of a pool, without its package.",

@@ -207,7 +207,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "a run's queue is deleted when it is latched",
         Rewrite(
             "prismline_dlq_consumer:_mend_task_run",
-            "if run.ended_at is None:\n    ...",
+            "if run.ended_at is None or X:\n    ...",
             "if run.latched_at is None:\n    return",
         ),
         "The messages of a large run are deleted with its queue while it is running.",
@@ -366,7 +366,7 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         "a process polls the queues of runs that have ended",
         Rewrite(
             "prismline_worker:queues_of",
-            "run.task_queue is not None and run.cancelled_at is None and (run.drained_at is None)",
+            "run.task_queue is not None and run.cancelled_at is None and X",
             "run.task_queue is not None",
         ),
         "Consumers ask the queues of all runs that wait for their end.",

@@ -141,6 +141,17 @@ class RunSummary(Answer):
     error: str | None = None
 
 
+class Finalization(Answer):
+    """The call of a function's `finalize` after all items of a run have ended."""
+
+    status: str
+    attempts: int
+    value: JsonValue = None
+    value_url: str | None = None
+    error: str | None = None
+    error_type: str | None = None
+
+
 class Run(Answer):
     """A run."""
 
@@ -166,6 +177,7 @@ class Run(Answer):
     started_at: str | None = None
     completed_at: str | None = None
     error: str | None = None
+    finalization: Finalization | None = None
     waiting_for: str | None = None
     repeated_error: RepeatedError | None = None
     conditions: list[Condition] = []

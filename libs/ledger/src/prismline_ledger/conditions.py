@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from prismline_contracts.base import timestamp
 from prismline_contracts.commands import Queue
+from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
 from prismline_contracts.pools import pool_of, pool_queue
 from prismline_contracts.tasks import TaskItem, UrlParams
@@ -50,6 +51,8 @@ class ConditionName(StrEnum):
     CONTINUED = "continued"
     #: Its slow lane fits spectra again.
     REFITTING = "refitting"
+    #: Its items have ended, and the function's `finalize` is called.
+    FINALIZING = "finalizing"
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,12 @@ def _conditions(
         yield from _in_queue(observed.queue, run, counts)
     if run is not None and run.n_timed_out and not (status in ENDED and run.cancelled_at is not None):
         yield ConditionName.REFITTING, f"{run.n_timed_out:,} spectra ran out of time and wait to be fitted again."
+    if run is not None and (due := due_finalization(run)) is not None:
+        why = f" The last attempt failed: {due.error}" if due.error else ""
+        yield (
+            ConditionName.FINALIZING,
+            f"Its items have ended, and `finalize` is called (attempt {max(1, due.attempts)}).{why}",
+        )
 
 
 def _is_cancelling(run: RunItem | None, status: str | None, requested_at: str | None) -> bool:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from prismline_contracts.commands import Queue
 from prismline_contracts.delivery import LIMITS
+from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_contracts.tasks import TaskItem
 
@@ -57,8 +58,11 @@ def seconds_since(moment: str, now: datetime) -> float:
 
 def waiting_for(run: RunItem, now: datetime) -> str | None:
     """What the run's work waits for. None if the run has ended, or if no worker has lately recorded a wait."""
-    over = run.drained_at is not None or run.cancelled_at is not None or run.ended_at is not None
+    due = due_finalization(run) is not None
+    over = run.cancelled_at is not None or (not due and (run.drained_at is not None or run.ended_at is not None))
     if over or run.waiting_at is None or seconds_since(run.waiting_at, now) > WAIT_SECONDS:
+        return None
+    if due and run.waiting_at < (run.drained_at or ""):
         return None
     return run.waiting_for
 

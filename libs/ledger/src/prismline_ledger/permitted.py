@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from prismline_contracts.items import RunItem
+from prismline_contracts.finalization import Finalization, due_finalization, finalization_of
+from prismline_contracts.items import ChunkStatus, RunItem
 from prismline_ledger.transitions import Counts
 
 #: The statuses that a run does not leave by itself.
@@ -89,13 +90,15 @@ def going_on(run: RunItem | None, status: str, counts: Counts | None) -> str | N
 
 
 def has_ended(run: RunItem | None, status: str) -> bool:
-    """Whether the status is final, no work continues, and no spectrum of a completed run waits for the slow lane."""
+    """Whether the status is final, no work continues, no spectrum waits for the slow lane, and nothing is finalized."""
     if status not in ENDED or goes_on(run, status):
         return False
     if run is None:
         return True
     if run.drained_at is not None and run.drains > 1 and run.ended_status is None:
         return False  # it was retried, and the status is that of before
+    if due_finalization(run) is not None:
+        return False
     return not (run.goes_on_after_cancel if status == "cancelled" else status == "completed" and run.n_timed_out > 0)
 
 
@@ -116,7 +119,15 @@ def warnings_of(run: RunItem, counts: Counts) -> list[str]:
         found.append(f"{run.n_timed_out:,} spectra ran out of time and wait to be fitted again.")
     if run.n_refit_failed:
         found.append(f"{run.n_refit_failed:,} spectra ran out of time and could not be fitted again.")
+    if (failed := failed_finalization(run)) is not None:
+        found.append(f"`finalize` has failed: {failed.error}")
     return found
+
+
+def failed_finalization(run: RunItem) -> Finalization | None:
+    """The finalization of the run, if it has failed."""
+    found = finalization_of(run)
+    return found if found is not None and found.state is ChunkStatus.FAILED else None
 
 
 def _not_cancel(run_id: str, run: RunItem | None, status: str) -> str | None:
@@ -144,7 +155,7 @@ def _not_retry(run_id: str, run: RunItem | None, counts: Counts | None) -> str |
         return f"Run {run_id} has no chunks yet: nothing has failed."
     if run.cancelled_at is not None and run.stop_reason == "cancelled":
         return f"Run {run_id} was cancelled. Continue it first: prismline retry {run_id} --cancelled"
-    if counts.failed == 0:
+    if counts.failed == 0 and failed_finalization(run) is None:
         return f"No {run.unit} of run {run_id} has failed."
     return None
 

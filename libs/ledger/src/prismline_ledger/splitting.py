@@ -29,6 +29,8 @@ class NewRun:
     workload: str
     #: Digest of the code of a workload that is a function.
     code: str | None = None
+    #: The `Finalization` of a function that has one, as JSON.
+    finalization: str | None = None
     #: The parameters of the workload, complete, as JSON.
     params: str | None = None
     #: Those that the submitter gave, as JSON.

@@ -37,7 +37,7 @@ class Sweeping(LedgerBase):
         """
         if run.ended_at is None or (run.n_timed_out and run.cancelled_at is None):
             return False
-        done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at")
+        done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at", "finalization")
         return self._update_run(run, Change(removes=("GSI2_PK", "GSI2_SK"), condition=done)) is not None
 
     def mark_announced(self, chunk: ChunkItem) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
+from prismline_contracts.finalization import Finalization
 from prismline_contracts.items import NewerStatus, RunItem
 from prismline_contracts.tasks import (
     TASK_SK_PREFIX,
@@ -339,6 +340,19 @@ class Tasks(Splitting):
         except ConditionFailedError:
             return []
         return ended
+
+    # ---- the finalization of a run
+
+    def set_finalization(self, run: RunItem, finalization: Finalization) -> RunItem | None:
+        """Record how far the finalization of a run has come. Return the current run, which the sweeper checks again.
+
+        None if the run's end or its finalization is another one than in `run`.
+        """
+        change = Change(
+            {"finalization": finalization.as_json(), **self._opened()},
+            condition=Attr("PK").exists() & as_read(run, "finalization", "drained_at", "drains", "chunks_failed"),
+        )
+        return self._update_run(run, change)
 
     # ---- recoveries
 

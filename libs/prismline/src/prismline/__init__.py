@@ -13,6 +13,7 @@ run = prismline.map(measure, items, params={"threshold": 4})
 
 from prismline.errors import Permanent, WorkloadError
 from prismline.mapping import map_items as map  # noqa: A004  its name in `prismline.map`
+from prismline.results import Result
 from prismline.workload import Context, Limits, Retry, Workload, workload
 
-__all__ = ["Context", "Limits", "Permanent", "Retry", "Workload", "WorkloadError", "map", "workload"]
+__all__ = ["Context", "Limits", "Permanent", "Result", "Retry", "Workload", "WorkloadError", "map", "workload"]

@@ -32,12 +32,14 @@ def describe(name: str) -> Description:
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
         raise WorkloadError(f"{name} is in no file: its code has no digest.")
+    work.check_finalizer()
     return Description(
         name=name,
         item=work.arguments.item.json_schema(),
         parameters=work.arguments.parameters.json_schema(),
         limits=work.limits,
         vectorized=work.vectorized,
+        finalize=work.finalizer is not None,
         code=code_digest(module, Path(file)),
     )
 

@@ -1,9 +1,8 @@
 """The lines of JSON between a runner and its supervisor.
 
-The supervisor writes a `Request` or a `BatchRequest`, the runner answers with `Done`, `BatchDone` or `Failed`, one at a
-time. Before the first request
-the runner writes `Ready` or `Refused`. Both ends may be of different versions of this package: a field that one end
-does not know is ignored, and `version` changes if that is not enough.
+The supervisor writes a `Request`, a `BatchRequest` or a `FinalRequest`, the runner answers with `Done`, `BatchDone` or
+`Failed`, one at a time. Before the first request the runner writes `Ready` or `Refused`. Both ends may be of different
+versions of this package: a field that one end does not know is ignored, and `version` changes if that is not enough.
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ class Description(BaseModel):
     code: str
     #: The function takes a list of items: a `BatchRequest`, too.
     vectorized: bool = False
+    #: The workload has a function for a `FinalRequest`.
+    finalize: bool = False
 
 
 class Usage(BaseModel):
@@ -72,6 +73,17 @@ class BatchRequest(BaseModel):
     """One call of a vectorized function. The answer is `BatchDone`, or `Failed` with the id of the first item."""
 
     entries: list[Entry]
+    deadline: float
+    parameters: dict[str, Any]
+
+
+class FinalRequest(BaseModel):
+    """One call of the function of `finalize`. The answer is that to an item."""
+
+    #: The file with the results (`prismline.results`).
+    results: str
+    item_id: str
+    attempt: int
     deadline: float
     parameters: dict[str, Any]
 

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from prismline import usage
@@ -30,11 +31,13 @@ from prismline.protocol import (
     Done,
     Entry,
     Failed,
+    FinalRequest,
     Ready,
     Refused,
     Request,
     Usage,
 )
+from prismline.results import Results
 from prismline.schemas import InvalidValueError
 from prismline.values import NotJsonError, TooLargeError, WrongCountError, decode, encode
 from prismline.workload import Context, Limits, Verdict, Workload
@@ -77,6 +80,8 @@ def _serve(work: Workload[..., Any], description: Description, requests: int, re
         document = decode(line)
         if "entries" in document:
             reply = attempt_batch(work, description.limits, BatchRequest.model_validate(document))
+        elif "results" in document:
+            reply = attempt_final(work, description.limits, FinalRequest.model_validate(document))
         else:
             reply = attempt(work, description.limits, Request.model_validate(document))
         if os.getpid() != pid:
@@ -92,6 +97,17 @@ def attempt(work: Workload[..., Any], limits: Limits, request: Request) -> str:
 def attempt_batch(work: Workload[..., Any], limits: Limits, request: BatchRequest) -> str:
     """Run a vectorized function on several items. Returns the reply as JSON."""
     return _attempt(work, limits, request.entries[0].item_id, lambda start: _call_batch(work, request, start))
+
+
+def attempt_final(work: Workload[..., Any], limits: Limits, request: FinalRequest) -> str:
+    """Run the function of `finalize`. Returns the reply as JSON."""
+    context = Context(request.item_id, request.attempt, request.deadline)
+
+    def call(start: float) -> str:
+        value = work.call_finalizer(Results(Path(request.results)), request.parameters, context)
+        return _done(request.item_id, encode(value), start)
+
+    return _attempt(work, limits, request.item_id, call)
 
 
 def _attempt(work: Workload[..., Any], limits: Limits, item_id: str, call: Callable[[float], str]) -> str:

@@ -33,22 +33,12 @@ class Arguments:
         vectorized: the first parameter is a list of items.
         """
         name = getattr(function, "__qualname__", repr(function))
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise WorkloadError(f"{name} is asynchronous or a generator. Write a function that returns its value.")
-        try:
-            found = list(inspect.signature(function, eval_str=True).parameters.values())
-        except (NameError, TypeError, ValueError) as error:
-            raise WorkloadError(f"The annotations of {name} cannot be read: {error}.") from error
-        if not found or found[0].kind not in {found[0].POSITIONAL_ONLY, found[0].POSITIONAL_OR_KEYWORD}:
-            raise WorkloadError(f"{name} takes no item: its first parameter is the item.")
-        item, *others = found
+        item, *others = _signature(function, name, "no item: its first parameter is the item")
         wanted, unwanted = (list[context], context) if vectorized else (context, list[context])  # type: ignore[valid-type]
         for each in others:
             if each.annotation == unwanted:
                 takes = "vectorized: annotate it list[Context]" if vectorized else "not vectorized: annotate it Context"
                 raise WorkloadError(f"{name} takes {each.name}, but is {takes}.")
-            if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD}:
-                raise WorkloadError(f"{name} takes {each}: give each parameter after the item a name of its own.")
         return cls(
             _adapter(f"the item of {name}", _element(item, name) if vectorized else _annotation(item)),
             _adapter(f"the parameters of {name}", _parameters([each for each in others if each.annotation != wanted])),
@@ -59,10 +49,39 @@ class Arguments:
         """The item as the function takes it. Raises InvalidValueError."""
         return _checked(self.item, value, "item")
 
+    @property
+    def names(self) -> set[str]:
+        """The names of the parameters."""
+        return set(self.parameters.json_schema().get("properties", {}))
+
     def parameters_of(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters as the function takes them, defaults included. Raises InvalidValueError."""
         found = _checked(self.parameters, dict(values), "parameters")
         return {each.alias: getattr(found, name) for name, each in type(found).model_fields.items()}
+
+
+def names_of(function: Callable[..., Any], context: type) -> tuple[set[str], str | None]:
+    """The parameters of a function that takes results, and the name of the one that gets the context."""
+    name = getattr(function, "__qualname__", repr(function))
+    _, *others = _signature(function, name, "no results: its first parameter is the results")
+    asks = next((each.name for each in others if each.annotation == context), None)
+    return {each.name for each in others if each.name != asks}, asks
+
+
+def _signature(function: Callable[..., Any], name: str, without: str) -> list[inspect.Parameter]:
+    """The parameters of a function that can be called with one value and parameters by name."""
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise WorkloadError(f"{name} is asynchronous or a generator. Write a function that returns its value.")
+    try:
+        found = list(inspect.signature(function, eval_str=True).parameters.values())
+    except (NameError, TypeError, ValueError) as error:
+        raise WorkloadError(f"The annotations of {name} cannot be read: {error}.") from error
+    if not found or found[0].kind not in {found[0].POSITIONAL_ONLY, found[0].POSITIONAL_OR_KEYWORD}:
+        raise WorkloadError(f"{name} takes {without}.")
+    for each in found[1:]:
+        if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+            raise WorkloadError(f"{name} takes {each}: give each parameter after the first one a name of its own.")
+    return found
 
 
 def _annotation(parameter: inspect.Parameter) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -141,6 +142,18 @@ class Supervisor:
         if used and blames_others:
             outcome, _ = self._attempt(self._started(), request, timeout)
         return outcome
+
+    def finalize(self, results: Path, *, item_id: str, attempt: int = 1, timeout: float | None = None) -> Outcome:
+        """One attempt of the function of `finalize`, in a new runner. Raises WorkloadUnavailableError.
+
+        results: a file of `prismline.results`. timeout: as in `run`.
+        """
+        self.close()
+        request = {"results": str(results), "item_id": item_id, "attempt": attempt, "parameters": self._parameters}
+        try:
+            return self._attempt(self._started(), request, timeout)[0]
+        finally:
+            self.close()
 
     def run_batch(self, entries: Sequence[Entry]) -> BatchOutcome:
         """One call of a vectorized function for several items. If it fails, `run` each item alone.

@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prismline.errors import WorkloadError
 from prismline.process import PYTHON
 from prismline.protocol import Description, Entry
+from prismline.results import Result, result_line
 from prismline.supervisor import Outcome, Supervisor, WorkloadUnavailableError
 from prismline.values import NotJsonError, to_json
 from prismline.workload import Limits, Workload
@@ -52,6 +54,8 @@ class Report:
     #: Of each item, in the process that ran all of them in order.
     outcomes: list[Outcome] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    #: Of the function of `finalize`, if there is one.
+    final: Outcome | None = None
 
 
 def check(work: str | Callable[..., Any], items: Sequence[Any], **options: Any) -> Report:
@@ -78,6 +82,8 @@ def examine(
        Those of a vectorized function also run together, as many as a message names.
     3. The items that take longest are killed on the way and repeated. The values have to be the same.
     4. No item may fail, except with a permanent error; come near its limits; or have a value that is no JSON.
+    5. The function of `finalize` gets the results, twice and after it was killed on the way. It may not fail, and the
+       values have to be the same.
 
     work: a function of a module, a registered name, or `module:function`.
     params: the parameters of the run.
@@ -101,9 +107,13 @@ def examine(
         findings += _differences(supervisor, items, outcomes)
         if description.vectorized:
             findings += _together(supervisor, items, outcomes, description.limits.batch)
+        final = None
+        if description.finalize:
+            final, found = _finalized(supervisor, items, outcomes, description.limits)
+            findings += found
     except WorkloadUnavailableError as error:
         return Report(None, findings=[Finding(None, str(error))])
-    return Report(description, outcomes, findings)
+    return Report(description, outcomes, findings, final)
 
 
 def _run(supervisor: Supervisor, items: Sequence[Any], index: int, timeout: float | None = None) -> Outcome:
@@ -172,6 +182,53 @@ def _together(
                     yield Finding(
                         index, f"Together with others, it gives {_shown(outcome)} instead of {_shown(alone[index])}."
                     )
+
+
+def _finalized(
+    supervisor: Callable[[], Supervisor], items: Sequence[Any], outcomes: Sequence[Outcome], limits: Limits
+) -> tuple[Outcome, list[Finding]]:
+    """The outcome of the function of `finalize`, and what its repetitions show."""
+    with TemporaryDirectory() as folder, supervisor() as caller:
+        path = Path(folder) / "results.jsonl"
+        path.write_bytes(
+            b"".join(result_line(_as_result(*each)) for each in enumerate(zip(items, outcomes, strict=True)))
+        )
+
+        def call(timeout: float | None = None) -> Outcome:
+            return caller.finalize(path, item_id="check", timeout=timeout)
+
+        first = call()
+        found = [Finding(None, f"finalize: {each.text}") for each in _final_findings(first, limits)]
+        for share, circumstances in ((None, "Repeated"), (0.5, "After it was killed on the way")):
+            if share is not None:
+                call(timeout=max(first.duration_ms, 1) / 1000 * share)
+            if _result(again := call()) != _result(first):
+                found.append(
+                    Finding(None, f"finalize: {circumstances}, it gives {_shown(again)} instead of {_shown(first)}.")
+                )
+                break
+    return first, found
+
+
+def _final_findings(outcome: Outcome, limits: Limits) -> Iterator[Finding]:
+    if outcome.status == "failed":
+        yield Finding(None, f"It fails with {outcome.error_type}: {outcome.error}")
+    else:
+        yield from _findings([outcome], limits)
+
+
+def _as_result(index: int, pair: tuple[Any, Outcome]) -> Result:
+    item, outcome = pair
+    failed = outcome.status == "failed"
+    return Result(
+        index,
+        item,
+        outcome.status,
+        None if failed else outcome.value,
+        outcome.error if failed else None,
+        outcome.error_type if failed else None,
+        duration_ms=outcome.duration_ms,
+    )
 
 
 def _result(outcome: Outcome) -> tuple[str, str]:

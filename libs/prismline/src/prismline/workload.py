@@ -9,13 +9,15 @@ from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from prismline.errors import Permanent, WorkloadError
-from prismline.schemas import Arguments
+from prismline.results import Results
+from prismline.schemas import Arguments, names_of
 
 #: Longest time of an attempt, in seconds: a queue of SQS hides a message for at most 12 hours.
 MAX_TIMEOUT = 12 * 3600.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Workload(Generic[P, R]):
     permanent: tuple[type[BaseException], ...] = ()
     #: The function takes a list of items, and returns a list with a value for each of them.
     vectorized: bool = False
+    #: The function that is called once, after all items of a run have ended.
+    finalizer: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.function)
@@ -104,6 +108,39 @@ class Workload(Generic[P, R]):
     def arguments(self) -> Arguments:
         """The item and the parameters that the function takes. Raises WorkloadError if they have no JSON Schema."""
         return Arguments.of(self.function, Context, vectorized=self.vectorized)
+
+    def finalize(self, function: F) -> F:
+        """Declare the function that is called after all items of a run have ended, with the results of all of them.
+
+        @measure.finalize
+        def total(results: Iterable[Result], *, threshold: float = 5.0) -> dict: ...
+
+        It may be called again: after a process died, and after a retry of failed items has changed the results. Its
+        other parameters are parameters of the run, or a `Context`. The limits of the workload hold for it.
+        """
+        if self.finalizer is not None:
+            raise WorkloadError(f"{self.function.__qualname__} has two functions for finalize.")
+        self.finalizer = function
+        return function
+
+    def check_finalizer(self) -> None:
+        """Raise WorkloadError if the parameters of the function of `finalize` are not those of a run."""
+        if self.finalizer is None:
+            return
+        names, _ = names_of(self.finalizer, Context)
+        if unknown := sorted(names - self.arguments.names):
+            raise WorkloadError(
+                f"{self.finalizer.__qualname__} takes {', '.join(unknown)}, which is no parameter of"
+                f" {self.function.__qualname__}."
+            )
+
+    def call_finalizer(self, results: Results, parameters: Mapping[str, Any], context: Context) -> Any:
+        """Call the function of `finalize`. Raises Permanent if there is none, and InvalidValueError."""
+        if self.finalizer is None:
+            raise Permanent(f"This code of {self.function.__qualname__} has no finalize.")
+        names, asks = names_of(self.finalizer, Context)
+        given = {name: each for name, each in self.arguments.parameters_of(parameters).items() if name in names}
+        return self.finalizer(results, **given, **({asks: context} if asks else {}))
 
     def judge(self, error: BaseException) -> Verdict:
         """What follows from an error of this function: the rule for the most specific class of the error counts."""

@@ -267,6 +267,7 @@ class RegistrationRequest(Request):
     parameters: Annotated[dict[str, JsonValue], Field(description="JSON Schema of the parameters, an object.")]
     limits: Annotated[WorkloadLimits, Field(description="What one item may use.")]
     vectorized: Annotated[bool, Field(description="The function takes a list of items.")] = False
+    finalize: Annotated[bool, Field(description="The function has a `finalize`.")] = False
     local: Annotated[LocalEnvironment, Field(description="The interpreter, and the folders of the modules.")]
 
     @field_validator("name")
@@ -558,6 +559,19 @@ class ActionView(Response):
     reason: Annotated[str | None, Field(description="Why not, and what to do instead.")] = None
 
 
+class FinalizationView(Response):
+    """The call of a function's `finalize` after all items of a run have ended."""
+
+    status: Annotated[
+        ShownStatus, Field(description="`pending`, `in_progress`, `completed` or `failed`.", examples=["completed"])
+    ]
+    attempts: Annotated[int, Field(description="Attempts that have begun.")]
+    value: Annotated[JsonValue, Field(description="What it returned, if that is short.")] = None
+    value_url: Annotated[str | None, Field(description="A link to a long value.")] = None
+    error: Annotated[str | None, Field(description="Why the latest attempt failed.")] = None
+    error_type: Annotated[str | None, Field(description="The class of that error.")] = None
+
+
 class RunView(Response):
     """One execution of a job."""
 
@@ -572,7 +586,11 @@ class RunView(Response):
     #: The run consists of tasks or of chunks, which are listed under the path `tasks` or `chunks`.
     unit: Annotated[str, Field(description="`task` or `chunk`.")]
     ended: Annotated[
-        bool, Field(description="Whether the status is final, no work continues, and no spectrum waits for a refit.")
+        bool,
+        Field(
+            description="Whether the status is final, no work continues, no spectrum waits for a refit, and nothing is"
+            " finalized."
+        ),
     ]
     counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
     costs: Annotated[Costs | None, COSTS] = None
@@ -590,6 +608,9 @@ class RunView(Response):
     started_at: str | None = None
     completed_at: str | None = None
     error: Annotated[str | None, Field(description="Why the run failed or was cancelled.")] = None
+    finalization: Annotated[
+        FinalizationView | None, Field(description="Absent: the function has no `finalize`, or the run was stopped.")
+    ] = None
     waiting_for: Annotated[
         str | None, Field(description="What the run waits for now, such as a free slot of `max_concurrency`.")
     ] = None

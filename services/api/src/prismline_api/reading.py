@@ -21,6 +21,7 @@ from prismline_api.models import (
     Costs,
     Counts,
     Dollars,
+    FinalizationView,
     JobSummary,
     JobView,
     PaceView,
@@ -38,6 +39,7 @@ from prismline_api.models import (
 from prismline_api.parameters import RunStatus, Status, WithRecords
 from prismline_api.troubles import trouble
 from prismline_contracts.base import timestamp
+from prismline_contracts.finalization import finalization_of
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
 from prismline_contracts.jobs import JobItem, JobRunItem
 from prismline_contracts.manifest import DEFAULT_WORKLOAD
@@ -413,11 +415,27 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
             "pace": _pace(item, state, counts, deps),
             "n_rejected": item.n_rejected if item.unit == "task" else None,
             "rejects_url": deps.link(item.rejects_key) if item.rejects_key else None,
+            "finalization": _finalization(item, deps),
             "waiting_for": waiting_for(item, deps.clock()),
             "priority": item.priority,
             "max_concurrency": item.max_concurrency,
             "deadline_at": item.deadline_at,
         }
+    )
+
+
+def _finalization(run: RunItem, deps: Dependencies) -> FinalizationView | None:
+    found = None if run.cancelled_at is not None else finalization_of(run)
+    if found is None:
+        return None
+    value = found.value
+    return FinalizationView(
+        status=found.status,
+        attempts=found.attempts,
+        value=json.loads(value.text) if value is not None and value.text is not None else None,
+        value_url=deps.link(value.key, "application/json") if value is not None and value.key is not None else None,
+        error=found.error,
+        error_type=found.error_type,
     )
 
 

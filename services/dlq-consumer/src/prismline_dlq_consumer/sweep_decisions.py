@@ -23,6 +23,7 @@ from prismline_contracts.commands import (
     StatusUpdate,
     StepFunctionsError,
 )
+from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_contracts.manifest import RefitParams
 from prismline_contracts.tasks import ShardItem
@@ -241,6 +242,22 @@ def sweep_tasks(
     if silent <= limit or not _is_lost(silent, limits.backlog_seconds * grown, limits, tasks):
         return Progress()
     return Progress(record=ended, resend=_lost(silent))
+
+
+def sweep_finalization(
+    run: RunItem, now: datetime, limits: SweepLimits, *, tasks: Callable[[], MessageLocation]
+) -> Resend | None:
+    """Decide whether a message of a run that is to be finalized is sent again. None: it is not.
+
+    The message that ended its last items finalizes it. It may be gone: a worker died before it was delivered again, or
+    the run was drained by another service. tasks: as for `sweep_tasks`.
+    """
+    due = due_finalization(run)
+    if due is None:
+        return None
+    signs = (run.drained_at, run.resumed_at, due.at)
+    silent = min(seconds_since(moment, now) for moment in signs if moment is not None)
+    return Resend(_lost(silent)) if _is_lost(silent, limits.backlog_seconds, limits, tasks) else None
 
 
 #: Error name of a run that is stopped at its deadline.

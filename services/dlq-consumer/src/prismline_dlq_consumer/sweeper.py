@@ -32,8 +32,9 @@ from prismline_contracts.commands import (
 )
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import ChunkCompleted, ChunkFailed, RunCheckRequested, RunDrained, ending_of
+from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import ChunkItem, RunItem
-from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, ShardItem
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, ShardItem, task_id
 from prismline_dlq_consumer.sweep_decisions import (
     DEADLINE_EXCEEDED,
     AnnounceEnd,
@@ -54,6 +55,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     sweep_chunk,
     sweep_deadline,
     sweep_failures,
+    sweep_finalization,
     sweep_split,
     sweep_submission,
     sweep_tasks,
@@ -335,7 +337,8 @@ class _Sweep:
         run = ledger.drain(before.run_id)
         self._mend_tasks(run)
         self._announce(run)
-        if run.ended_at is None:
+        self._mend_finalization(run)
+        if run.ended_at is None or due_finalization(run) is not None:
             return
         if run.task_queue is not None:
             ledger.forget_task_queue(run)
@@ -369,6 +372,21 @@ class _Sweep:
                 sent += len(names)
         self._counts.tasks_resent += sent
         self._deps.logger.warning("tasks_resent", extra={"tasks": sent, "reason": reason})
+
+    def _mend_finalization(self, run: RunItem) -> None:
+        """Send the first task of a run again, which has ended, so that a worker finalizes the run."""
+        queue = task_queue_of(run, self._deps.transport.environment)
+        lost = sweep_finalization(run, self._now, self._deps.limits, tasks=lambda: self._locate(queue))
+        if lost is None:
+            return
+        if run.task_queue is not None:
+            self._deps.run_queues.ensure(run.run_id)
+        command = TasksProcess.of(run, [task_id(run.run_id, 0)], self._deps.bucket_name)
+        moment = timestamp(self._now)
+        message = self._deps.transport.wrap(command, traceparent=run.traceparent, key=("finalize", moment))
+        self._deps.transport.send(queue, [message])
+        self._counts.tasks_resent += 1
+        self._deps.logger.warning("finalization_resent", extra={"reason": lost.reason})
 
     def _delete_queue(self, name: str) -> None:
         self._deps.run_queues.delete(name)

@@ -5,8 +5,11 @@ The splitter never sees the code.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ValidationError
 
+from prismline_contracts.finalization import Finalization
 from prismline_contracts.items import RunItem
 from prismline_contracts.manifest import Manifest
 from prismline_contracts.pools import no_pool, pool_of
@@ -63,11 +66,12 @@ def registered(bucket: Bucket, name: str, code: str | None) -> RegisteredWorkloa
         raise PermanentError(f"{key} is not the registration of a function: {describe_invalid(error)}.") from error
 
 
-def code_of(manifest: Manifest, bucket: Bucket) -> str | None:
-    """The digest of the code that a run of this manifest keeps. None: its workload is a part of the services."""
+def function_fields(manifest: Manifest, bucket: Bucket) -> dict[str, Any]:
+    """What a run of this manifest keeps of its function. Empty: its workload is a part of the services."""
     if not isinstance(manifest, FunctionManifest):
-        return None
-    return registered(bucket, manifest.workload, manifest.code).code
+        return {}
+    function = registered(bucket, manifest.workload, manifest.code)
+    return {"code": function.code} | ({"finalization": Finalization().as_json()} if function.finalize else {})
 
 
 def check_pool(manifest: Manifest, run_id: str, run_queues: RunQueues) -> None:

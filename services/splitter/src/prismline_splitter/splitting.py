@@ -22,7 +22,7 @@ from prismline_ledger import NewRun, Tolerance
 from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.chunking import shards_of
 from prismline_splitter.dependencies import Dependencies
-from prismline_splitter.functions import check_pool, code_of, workload_of
+from prismline_splitter.functions import check_pool, function_fields, workload_of
 from prismline_splitter.ingestion import SliceOverError, ingest, shard_count_of
 from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
@@ -127,7 +127,6 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
             survey=manifest.survey,
             job_id=command.job_id,
             workload=manifest.workload,
-            code=code_of(manifest, deps.open_bucket(command.bucket)),
             params=_json(manifest.params.in_force()),
             params_given=_json(manifest.params.given()),
             traceparent=message.envelope.traceparent,
@@ -138,6 +137,7 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
             priority=manifest.priority,
             deadline_at=manifest.deadline_at,
             tolerance=Tolerance(manifest.tolerated_failure_percent, manifest.tolerated_failures),
+            **function_fields(manifest, deps.open_bucket(command.bucket)),
             **fields,
         )
     )

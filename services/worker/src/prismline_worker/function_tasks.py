@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -53,6 +54,8 @@ class FunctionTerms:
     max_attempts: int
     #: The function takes a list of items.
     vectorized: bool = False
+    #: Longest time of an attempt, in seconds.
+    longest_s: float = RESERVED_SECONDS
 
 
 class FunctionTasks:
@@ -92,7 +95,16 @@ class FunctionTasks:
             variables=tuple(settings.functions_variables),
         )
         limits = registered.limits
-        return FunctionTerms(kind, min(limits.timeout, RESERVED_SECONDS), limits.attempts, registered.vectorized)
+        reserved = min(limits.timeout, RESERVED_SECONDS)
+        return FunctionTerms(kind, reserved, limits.attempts, registered.vectorized, limits.timeout)
+
+    def load(self, terms: FunctionTerms) -> None:
+        """Make sure that the function can be loaded. Raises FunctionMissingError."""
+        self._runners.load(terms.kind)
+
+    def finalize(self, terms: FunctionTerms, results: Path, *, item_id: str, attempt: int) -> Outcome:
+        """One attempt of the function of `finalize`. Raises FunctionMissingError. results: see `prismline.results`."""
+        return self._runners.finalize(terms.kind, results, item_id=item_id, attempt=attempt)
 
     def work(self, tasks: Sequence[TaskItem], work: Work[FunctionTerms]) -> dict[str, float | None]:
         """Call the function for tasks of one run. Return ids of tasks that were not begun, with the seconds they wait.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
+from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger
 from prismline_runtime import clients
@@ -17,11 +18,13 @@ READ_SECONDS = 4.0
 
 
 def queues_of(runs: Iterable[RunItem]) -> dict[str, int]:
-    """The full names of the queues of runs that are neither stopped nor drained, with the priority of the run."""
+    """The full names of the queues of runs that have work, with the priority of the run."""
     return {
         run.task_queue: run.priority
         for run in runs
-        if run.task_queue is not None and run.cancelled_at is None and run.drained_at is None
+        if run.task_queue is not None
+        and run.cancelled_at is None
+        and (run.drained_at is None or due_finalization(run) is not None)
     }
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prismline.protocol import Entry
@@ -79,6 +80,11 @@ class Runners:
         """One call of a vectorized function, as soon as there is a place for it. Raises FunctionMissingError."""
         with self._supervisor(kind) as supervisor:
             return supervisor.run_batch(entries)
+
+    def finalize(self, kind: RunnerKind, results: Path, *, item_id: str, attempt: int) -> Outcome:
+        """One call of the function of `finalize`, as soon as there is a place for it. Raises FunctionMissingError."""
+        with self._supervisor(kind) as supervisor:
+            return supervisor.finalize(results, item_id=item_id, attempt=attempt)
 
     def close(self) -> None:
         """Kill all runners."""

@@ -26,7 +26,8 @@ from prismline_runtime import (
     service_metrics,
 )
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.function_tasks import FunctionTerms
+from prismline_worker.finalizing import finalize
+from prismline_worker.function_tasks import FunctionTasks
 from prismline_worker.run_state_cache import RunStateCache
 from prismline_worker.runners import FunctionMissingError
 from prismline_worker.task_decisions import (
@@ -44,7 +45,7 @@ from prismline_worker.task_work import T, TaskKind
 class TaskKinds:
     """The kinds of tasks that this process can work on."""
 
-    functions: TaskKind[FunctionTerms]
+    functions: FunctionTasks
     #: None: a worker of a pool, which takes no tasks of services.
     urls: TaskKind[UrlParams] | None = None
 
@@ -158,7 +159,27 @@ def on_tasks_process(
     if results.run_after is not None:
         run_states.seen(results.run_after)
         _announce(results.run_after, results.late, message, deps)
+        _finalize(results.run_after, command, message, deps, kinds, run_states)
     _count(command, results.counts, deps)
+
+
+def _finalize(
+    run: RunItem,
+    command: TasksProcess,
+    message: Message,
+    deps: Dependencies,
+    kinds: TaskKinds,
+    run_states: RunStateCache,
+) -> None:
+    """Finalize a run that has drained. If that has to wait, send one of its tasks again, which have all ended."""
+    try:
+        wait = finalize(run, command, message, deps, kinds.functions)
+    except FunctionMissingError as reason:
+        run_states.waits(run.run_id, str(reason))
+        _send_rest({command.task_ids[0]: slot_wait(command.deferrals)}, True, command, message, deps)
+    else:
+        if wait is not None:
+            _send_rest({command.task_ids[0]: wait}, False, command, message, deps)
 
 
 def _send_rest(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from prismline_contracts.base import now, timestamp
 from prismline_contracts.commands import TasksProcess, task_queue_of
+from prismline_contracts.finalization import Finalization
 from prismline_contracts.items import RunItem
-from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskStatus
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskStatus, task_id
 from prismline_dlq_consumer.decisions import cancelled
 from prismline_dlq_consumer.recovery.operation import Operation
+from prismline_ledger import failed_finalization
 from prismline_runtime import TransientError, batches, fault_point
 
 #: Tasks in one window of a retry.
@@ -43,11 +46,28 @@ class FailedTasks:
             reopened = operation.deps.ledger.reopen_tasks(run, failed, operation.id)
             fault_point("recovery.taken", operation_id=operation.id)
             self._send([task.task_id for task in reopened])
+        final = 0 if after else self._reopen_finalization(run)
         cursor = f"{shard:05d}/{page.after}" if page.after is not None else f"{shard + 1:05d}/"
         n_left = len(failed) if stays else 0
-        counts = Counter(n_records=len(failed), n_sent=len(failed) - n_left, n_left=n_left)
+        counts = Counter(n_records=len(failed) + final, n_sent=len(failed) - n_left + final, n_left=n_left)
         operation.commit(counts, cursor=cursor, gone=[])
         return True
+
+    def _reopen_finalization(self, run: RunItem) -> int:
+        """Have a failed finalization tried again, if no item has failed: otherwise the run ends once more.
+
+        Return 1 if it is tried again. If the process dies before it sends the message, the sweeper does.
+        """
+        operation = self._operation
+        if failed_finalization(run) is None or run.chunks_failed or cancelled(run):
+            return 0
+        if not operation.item.dry_run:
+            again = Finalization(drains=run.drains, failed=run.chunks_failed, at=timestamp(now()))
+            if operation.deps.ledger.set_finalization(run, again) is None:
+                raise TransientError(f"Run {run.run_id} has changed since it was read.")
+            fault_point("recovery.taken", operation_id=operation.id)
+            self._send([task_id(run.run_id, 0)])
+        return 1
 
     def _moved(self) -> RunItem:
         """The run with the code that the request names. Only the first window moves it: a later retry may follow."""

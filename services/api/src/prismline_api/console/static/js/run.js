@@ -78,6 +78,7 @@ function showRun(view) {
     run.pace?.remaining_seconds !== undefined ? ["Time left", `about ${duration(run.pace.remaining_seconds)}`] : null,
     ["Submitted", moment(run.created_at)],
     run.completed_at && !run.going_on ? ["Ended", moment(run.completed_at)] : null,
+    run.finalization?.status === "completed" ? ["Finalized", finalValue(run.finalization)] : null,
   ].filter(Boolean);
   const share = total ? (completed + failed) / total : 0;
   replace(
@@ -112,6 +113,10 @@ function showRun(view) {
   }
   actionsOf(byId("actions"), () => ({ run, cells }));
   showRest();
+}
+
+function finalValue({ value, value_url }) {
+  return value_url ? el("a", { href: value_url }, "Value") : JSON.stringify(value ?? null);
 }
 
 // ---- pictures
