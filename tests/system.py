@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prismline_cli import results
 from prismline_cli.connection import Connection
 from prismline_cli.submission import submit
 from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
@@ -237,8 +236,8 @@ class System:
 
     def table(self, run_id: str) -> pa.Table:
         """The run's dataset, read from the bucket."""
-        run = self.item(run_id)
-        keys = results.output_keys(self.connection, run)
+        found = {chunk.output_key for chunk in self.chunks(run_id, ChunkStatus.COMPLETED)}
+        keys = sorted(key for key in found if key is not None)
         return pa.concat_tables([pq.read_table(io.BytesIO(self.read(key))) for key in keys])
 
     def read(self, key: str) -> bytes:

@@ -64,6 +64,7 @@ class CliWorld:
             "WORKFLOW_STATE_TABLE": self.connection.workflow_state_table,
             "BUCKET": self.connection.bucket,
             "REQUESTS_PER_SECOND": "10000",
+            "FUNCTIONS_LOCAL": "true",
         }.items():
             patch.setenv(name, value)
         key, item = new_api_key(DEFAULT_TENANT, "test", get_args(Scope), MOMENT)
@@ -90,10 +91,10 @@ class CliWorld:
         return json.loads(self.run(*arguments, "--json", expect=expect).stdout)
 
     def add_run(self, run_id: str, *, status: str = "completed", **fields: Any) -> None:
-        """Add a run to both tables. `error_message` goes to its status, all other fields to the run item."""
-        error = fields.pop("error_message", None)
+        """Add a run to both tables. `error_message` and `state` go to its status, all other fields to the run item."""
+        error, more = fields.pop("error_message", None), fields.pop("state", {})
         state = {"run_id": run_id, "status": status, "survey": "s", "created_at": MOMENT, "updated_at": MOMENT}
-        self._put(self.connection.workflow_state_table, state | ({"error_message": error} if error else {}))
+        self._put(self.connection.workflow_state_table, state | more | ({"error_message": error} if error else {}))
         base = {
             "PK": run_id,
             "SK": "RUN",

@@ -11,6 +11,7 @@ from cli_world import CliWorld
 
 from prismline.supervisor import Supervisor
 from prismline_cli import mapping
+from prismline_client import Client
 from prismline_contracts.deadletters import DeadlettersRecoverRequested
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.workloads import LocalEnvironment
@@ -96,7 +97,7 @@ def test_retry_with_the_latest_code_registers_what_is_there_now_and_names_it(fai
     with Supervisor("retried:work", paths=[str(tmp_path)]) as supervisor:
         first = mapping.registered_of(supervisor.description, local)
     mapping.register(failed.connection, first)
-    fields = {"workload": "retried:work", "code": first.code}
+    fields = {"workload": "retried:work", "unit": "task", "code": first.code}
     failed.add_run("ffff", **fields, status="failed", jobs_total=1, jobs_failed=1)
     failed.add_run("aaaa", **fields, jobs_total=1)
     failed.json("retry", "ffff", "--code", "latest")
@@ -106,6 +107,6 @@ def test_retry_with_the_latest_code_registers_what_is_there_now_and_names_it(fai
     failed.json("retry", "aaaa", "--code", "latest")  # it waits for code that is gone
     newer = asked(failed).code
     assert newer not in (None, first.code)
-    assert mapping.latest_code(failed.connection, "retried:work") == newer
+    assert mapping.latest_code(Client.open(), "retried:work") == newer
     assert "has no code" in failed.run("retry", "e4e1", "--code", "latest", expect=2).stderr
     assert "only `latest`" in failed.run("retry", "ffff", "--code", newer, expect=2).stderr

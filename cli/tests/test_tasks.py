@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from cli_world import CliWorld
 
@@ -163,3 +165,50 @@ def test_a_run_shows_what_became_of_its_finalization(
     assert shown in world.run("run", RUN, expect=code).stdout
     document = world.json("run", RUN, expect=code)["finalization"]
     assert (document["status"], document["error"]) == (finalization.status.lower(), finalization.error)
+
+
+def test_the_rows_of_a_function_are_written_with_short_and_long_values(world: CliWorld, tmp_path: Path) -> None:
+    world.add_run(RUN, unit="task", workload="seeing:measure", code="0" * 64, jobs_total=3, jobs_completed=2)
+    key = f"results/{RUN}/1"
+    world.connection.s3.put_object(Bucket=world.connection.bucket, Key=key, Body=b'"long"')
+    world.add_task(RUN, 1, source='{"n":1}', value={"key": key, "length": 6}, attempts=1, duration_ms=5)
+    world.add_task(RUN, 0, source='{"n":0}', value={"text": "7", "length": 1}, attempts=1)
+    world.add_task(RUN, 2, source='{"n":2}', status="FAILED", error="[e] bug", error_type="ValueError", attempts=3)
+    (file,) = world.json("results", RUN, "--to", str(tmp_path / "out"))["files"]
+    rows = pq.read_table(file).to_pylist()
+    assert [(row["index"], row["item"], row["status"], row["value"]) for row in rows] == [
+        (0, '{"n":0}', "completed", "7"),
+        (1, '{"n":1}', "completed", '"long"'),
+        (2, '{"n":2}', "failed", None),
+    ]
+    assert (rows[2]["error"], rows[2]["error_type"], rows[2]["attempts"]) == ("[e] bug", "ValueError", 3)
+    world.connection.s3.delete_object(Bucket=world.connection.bucket, Key=key)
+    refused = world.run("results", RUN, "--to", str(tmp_path / "out"), expect=2).stderr
+    assert "its object is not in the bucket" in refused
+
+
+def test_the_outputs_of_chunks_are_downloaded_under_their_keys(world: CliWorld, tmp_path: Path) -> None:
+    world.add_run("words", workload="words", jobs_total=2, jobs_completed=1)
+    assert "nothing to download" in world.run("results", "words", "--to", str(tmp_path), expect=2).stderr
+    world.connection.s3.put_object(Bucket=world.connection.bucket, Key="words/a.txt", Body=b"words")
+    world.add_chunk("words", 0, output_key="words/a.txt")
+    world.add_chunk("words", 2, status="FAILED")
+    world.run("results", "words", "--to", str(tmp_path))
+    assert (tmp_path / "words/a.txt").read_text() == "words"
+
+
+def test_the_windows_of_a_session_are_those_of_its_latest_runs(world: CliWorld) -> None:
+    for run_id, minute in (("old", 1), ("new", 2)):
+        moment = f"2026-03-10T12:0{minute}:00.000Z"
+        world.add_run(
+            run_id, workload="captions", created_at=moment, state={"workload": "captions", "created_at": moment}
+        )
+    world.add_run("other", workload="captions", survey="s-2", state={"workload": "captions", "survey": "s-2"})
+    world.add_chunk("old", 0, summary="old")
+    world.add_chunk("old", 1, summary="kept")
+    world.add_chunk("new", 0, summary="new")
+    world.add_chunk("other", 5, summary="of another session")
+    assert [(each["window_index"], each["caption"]) for each in world.json("segments", "--session", "s")] == [
+        (0, "new"),
+        (1, "kept"),
+    ]

@@ -14,6 +14,8 @@ from astropy.wcs import WCS
 from spectral_cube import SpectralCube
 
 from prismline_cli import downloading, fits_results
+from prismline_cli.finding import find_run
+from prismline_client import Client
 from tests.cube_forms import CHANNELS, FORMS, LIGHT, Form, in_order, values_of, wcs_of
 from tests.system import System
 
@@ -31,11 +33,10 @@ def test_results_of_every_form_of_cube_agree_with_astropy(system: System, tmp_pa
     n_read, wrong = 0, {}
     for name, (form, path, run_id) in runs.items():
         assert system.wait(run_id).status == "completed", name
-        item = system.item(run_id)
-        to = path.parent / "maps"
-        fits_results.write_maps(system.connection, item, to, cubes=True)
+        client, to = Client.open(), path.parent / "maps"
+        fits_results.write_maps(client, find_run(client, run_id), to, cubes=True)
         assert not [left for left in to.iterdir() if left.suffix != ".fits"], name
-        tables = downloading.download(system.connection, item, path.parent / "tables")
+        tables = downloading.download(client, run_id, path.parent / "tables")
         values, header = values_of(path)
         try:
             assert_results(form, values, header, to, tables)

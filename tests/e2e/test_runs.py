@@ -13,7 +13,8 @@ import pytest
 from astropy.io import fits
 
 import prismline_gaussline
-from prismline_cli.chunk_inputs import ChunkInputs
+from prismline_cli.results import spectra
+from prismline_client import Client
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import CHUNK_SERVICES, System, wait_for
@@ -62,8 +63,7 @@ def test_a_cube_that_is_in_s3_is_decomposed_by_reference(system: System, tmp_pat
     assert [chunk["reference"]["first"] for chunk in shown] == [0, 6, 12, 18]
     assert system.cli("chunks", referred).count("reference") == 4
     pixels = [(4, 3), (0, 0), (2, 1)]
-    inputs = [ChunkInputs(system.connection, system.item(run_id), nx=5) for run_id in (copied, referred)]
-    drawn = [each.spectra(pixels) for each in inputs]
+    drawn = [spectra(Client.open(), run_id, pixels) for run_id in (copied, referred)]
     data = fits.getdata(cube)
     for x, y in pixels:
         for found in drawn:

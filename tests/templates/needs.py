@@ -114,9 +114,11 @@ ANY_QUEUE = {
 }
 NO_OBJECT = {"prismline_api.console.upload_origin"}
 
-#: Functions of the command `prismline` whose argument is not followed, and what they need: the methods of a cache, and
-#: the look-up of a queue's URL where the code sends no message.
+#: Functions of the command `prismline` whose argument is not followed, and what they need: the methods of a cache,
+#: reads of a cube that the user names, and the look-up of a queue's URL where the code sends no message.
 DECLARED: dict[str, dict[str, str]] = {
+    "prismline_runtime.storage.Bucket.open": {"s3:GetObject": prefixes.CUBES_PREFIX},
+    "prismline_runtime.storage.Bucket._get_range": {"s3:GetObject": prefixes.CUBES_PREFIX},
     "prismline_cli.chunk_inputs.ChunkInputs._read_copy": {"s3:GetObject": prefixes.CHUNKS_PREFIX},
     "prismline_runtime.transport.Transport._look_up_queue_url": {},
 }

@@ -37,8 +37,6 @@ DEPLOYER, KEY, NONE = "deployer", "API key", "none"
 LOCAL = ("up", "down", "status", "logs", "gpu", "demo", "demo-captions", "demo-faults", "demo-urls")
 #: Commands of the deploy tool. `roles.py` has the rules for the deployer's rights.
 DEPLOYING = ("deploy", "publish", "rollback")
-#: Options with which alone a command uses AWS itself.
-OPTIONS = {"retry": "--code latest"}
 #: Each AWS command of the documentation: the actions that it needs, and on what in the example of the page.
 AWS: dict[str, dict[str, str]] = {
     "cloudformation delete-stack": {"cloudformation:DeleteStack": "*", "iam:DeleteRole": "*"},
@@ -134,11 +132,7 @@ def rows() -> Iterator[Row]:
         if module == "jobs":
             yield Row(("prismline jobs",), KEY)
         of_aws = ("jobs keys create",) if module == "jobs" else names
-        needed = needs(module)
-        option = OPTIONS.get(module)
-        yield _row(tuple(f"prismline {name}" for name in of_aws), set() if option else needed)
-        if option:
-            yield _row(tuple(f"prismline {name} {option}" for name in of_aws), needed)
+        yield _row(tuple(f"prismline {name}" for name in of_aws), needs(module))
     yield Row(tuple(f"prismline {name}" for name in DEPLOYING), DEPLOYER)
     yield Row(tuple(f"prismline {name}" for name in LOCAL), NONE)
     for command, needed in AWS.items():

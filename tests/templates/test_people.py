@@ -49,7 +49,7 @@ def test_every_aws_command_of_the_documentation_has_a_row() -> None:
         ("prismline runs", "API key"),
         ("prismline cancel", "API key"),
         ("prismline retry", "API key"),
-        ("prismline retry --code latest", "administrator"),  # as `map`: whoever registers code has it run
+        ("prismline compare", "API key"),
         ("prismline deadletters", "API key"),
         ("prismline alerts", "API key"),
         ("prismline prune", "administrator"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -11,8 +12,8 @@ from uuid import uuid4
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import checked, put_manifest
+from prismline_client import Chunk, Client
 from prismline_contracts.captions import CaptionsManifest
-from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus
 from prismline_contracts.manifest import run_id_of
 from prismline_contracts.prefixes import FRAMES_PREFIX
 from prismline_runtime import Bucket
@@ -42,19 +43,18 @@ class Segment:
     run_id: str
 
     @classmethod
-    def of(cls, chunk: ChunkItem) -> Segment:
+    def of(cls, chunk: Chunk, run_id: str) -> Segment:
         """The segment that describes `chunk`."""
-        ended: dict[ChunkStatus | NewerStatus, SegmentStatus]
-        ended = {ChunkStatus.COMPLETED: "complete", ChunkStatus.FAILED: "failed"}
-        complete = chunk.state is ChunkStatus.COMPLETED
+        ended: dict[str, SegmentStatus] = {"completed": "complete", "failed": "failed"}
+        complete = chunk.status == "completed"
         return cls(
             window_index=int(chunk.chunk_id.removeprefix("chunk-")),
-            status=ended.get(chunk.state, "pending"),
-            caption=chunk.summary if complete else None,
+            status=ended.get(chunk.status, "pending"),
+            caption=chunk.details.get("summary") if complete else None,
             reason=None if complete else chunk.error or chunk.last_error,
             attempts=chunk.attempts,
             deferrals=chunk.deferrals,
-            run_id=chunk.run_id,
+            run_id=run_id,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -95,11 +95,12 @@ def submit_frames(connection: Connection, folder: Path, window_size: int, fields
     return put_manifest(connection, manifest, idempotency_key)
 
 
-def segments_of(connection: Connection, session_id: str) -> list[Segment]:
+def segments_of(client: Client, session_id: str) -> list[Segment]:
     """The windows of the session in order. If several runs have the same window, the latest run counts."""
     found: dict[int, Segment] = {}
-    for run in connection.ledger.runs_of(session_id, limit=RUNS_OF_A_SESSION):
-        if run.workload == "captions":
-            for segment in map(Segment.of, connection.ledger.chunks(run.run_id)):
-                found.setdefault(segment.window_index, segment)
+    runs = (run for run in client.runs(name=session_id, workload="captions") if run.name == session_id)
+    for run in islice(runs, RUNS_OF_A_SESSION):
+        for chunk in client.chunks(run.run_id, details=True):
+            segment = Segment.of(chunk, run.run_id)
+            found.setdefault(segment.window_index, segment)
     return [found[index] for index in sorted(found)]

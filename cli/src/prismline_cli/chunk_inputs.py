@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_cli.connection import Connection
-from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_cli.results import Pixel
+from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_contracts.references import CubeReference
 from prismline_cube import CubeReader, reader_of
 from prismline_runtime import Bucket, reader_errors
@@ -22,23 +23,19 @@ from prismline_runtime import Bucket, reader_errors
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: x and y of a spectrum, from 0.
-Pixel = tuple[int, int]
-
 
 class ChunkInputs:
     """The spectra of a run's completed chunks."""
 
-    def __init__(self, connection: Connection, run: RunItem, nx: int, *, download_to: Path | None = None) -> None:
+    def __init__(self, connection: Connection, run_id: str, nx: int, *, download_to: Path) -> None:
         """nx: spectra in a row of the cube.
 
-        download_to: a folder to which the cube is downloaded when the first chunk refers to it. It serves a caller that
-        reads most of the cube. Default: each call reads ranges.
+        download_to: a folder to which the cube is downloaded when the first chunk refers to it.
         """
         self._connection = connection
         self._nx = nx
         self._download_to = download_to
-        self._chunks = sorted(connection.ledger.chunks(run.run_id, status=ChunkStatus.COMPLETED), key=_start)
+        self._chunks = sorted(connection.ledger.chunks(run_id, status=ChunkStatus.COMPLETED), key=_start)
         self._starts = [_start(chunk) for chunk in self._chunks]
         self._copy = lru_cache(maxsize=1)(self._read_copy)
         self._readers: dict[str, CubeReader] = {}
@@ -96,8 +93,7 @@ class ChunkInputs:
     def _reader(self, name: str, whole: CubeReference) -> CubeReader:
         if name not in self._readers:
             bucket = Bucket(self._connection.s3, whole.bucket or self._connection.bucket)
-            objects = bucket if self._download_to is None else Downloads(self._connection.s3, bucket, self._download_to)
-            self._readers[name] = reader_of(whole, objects)
+            self._readers[name] = reader_of(whole, Downloads(self._connection.s3, bucket, self._download_to))
         return self._readers[name]
 
 

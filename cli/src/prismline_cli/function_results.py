@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from prismline_cli.connection import Connection
-from prismline_contracts.items import RunItem
-from prismline_contracts.tasks import TaskItem, TaskStatus
+from prismline_client import Client, Task, part
+from prismline_runtime import batches
 
 #: The columns. `item` and `value` are JSON.
 SCHEMA = pa.schema(
@@ -37,12 +34,12 @@ BLOCK_ROWS = 5000
 FETCHES = 16
 
 
-def write_rows(connection: Connection, run: RunItem, folder: Path) -> Path:
+def write_rows(client: Client, run_id: str, folder: Path) -> Path:
     """Write the rows of a run in the order of their indices into `folder`, and return the file."""
     with ThreadPoolExecutor(FETCHES) as pool:
         tables = [
-            pa.Table.from_pylist(list(pool.map(lambda task: _row(connection, task), block)), SCHEMA)
-            for block in _blocks(connection.ledger.tasks(run))
+            pa.Table.from_pylist(list(pool.map(lambda task: _row(client, task), block)), SCHEMA)
+            for block in batches(client.tasks(run_id, details=True), BLOCK_ROWS)
         ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
@@ -50,19 +47,13 @@ def write_rows(connection: Connection, run: RunItem, folder: Path) -> Path:
     return path
 
 
-def _blocks(tasks: Iterable[TaskItem]) -> Iterator[list[TaskItem]]:
-    left = iter(tasks)
-    while block := list(islice(left, BLOCK_ROWS)):
-        yield block
-
-
-def _row(connection: Connection, task: TaskItem) -> dict[str, Any]:
-    failed = task.state is TaskStatus.FAILED
+def _row(client: Client, task: Task) -> dict[str, Any]:
+    record, failed = task.details, task.status == "failed"
     return {
         "index": task.index,
-        "item": task.source,
-        "status": task.status.lower(),
-        "value": _value(connection, task),
+        "item": record["source"],
+        "status": task.status,
+        "value": _value(client, task) if task.status == "completed" else None,
         "error": task.error if failed else None,
         "error_type": task.error_type if failed else None,
         "attempts": task.attempts,
@@ -71,11 +62,9 @@ def _row(connection: Connection, task: TaskItem) -> dict[str, Any]:
     }
 
 
-def _value(connection: Connection, task: TaskItem) -> str | None:
+def _value(client: Client, task: Task) -> str | None:
     """The value of a completed item as JSON."""
-    if task.value is None or task.state is not TaskStatus.COMPLETED:
-        return None
-    if task.value.key is None:
-        return task.value.text
-    answer = connection.s3.get_object(Bucket=connection.bucket, Key=task.value.key)
-    return answer["Body"].read().decode()
+    value = task.details.get("value")
+    if value is None or value.get("key") is None:
+        return None if value is None else value["text"]
+    return client.read(client.get(f"/tasks/{part(task.task_id)}/result")["url"]).decode()

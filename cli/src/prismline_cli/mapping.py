@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic import ValidationError
-
 from prismline.protocol import Description
 from prismline.supervisor import Supervisor, WorkloadUnavailableError
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import check_survey, checked, put_manifest
-from prismline_client import job_name, row_format
+from prismline_client import ApiError, Client, job_name, row_format
 from prismline_contracts.base import timestamp
 from prismline_contracts.manifest import run_id_of
 from prismline_contracts.pools import POOL_SEPARATOR, is_pool_name, no_pool, not_a_pool_name
@@ -32,7 +30,7 @@ from prismline_contracts.workloads import (
     latest_workload_key,
     workload_key,
 )
-from prismline_runtime import Bucket, PermanentError, RunQueues, clients
+from prismline_runtime import Bucket, RunQueues, clients
 
 
 def describe(name: str, python: str) -> RegisteredWorkload:
@@ -65,26 +63,30 @@ def register(connection: Connection, workload: RegisteredWorkload) -> None:
     bucket.write(latest_workload_key(workload.name), body)
 
 
-def latest_code(connection: Connection, name: str) -> str:
+def latest_code(client: Client, name: str) -> str:
     """Digest of the newest code of a function. Ends the command with the reason if there is none.
 
-    If the function was registered from this machine, its code as it is now is registered first.
+    If the function was registered from this machine, its code as it is now is registered first, where the API allows
+    it: on a laptop.
     """
-    try:
-        body = Bucket(connection.s3, connection.bucket).read(latest_workload_key(name))
-        registered = RegisteredWorkload.model_validate_json(body)
-    except (PermanentError, ValidationError):
+    registered = next((each for each in client.workloads() if each.name == name), None)
+    if registered is None or registered.code is None:
         fail(f"{name} is not registered in this environment: it has no newer code.")
-    local = registered.local
+    local = None if registered.local is None else LocalEnvironment.model_validate(registered.local)
     if local is None or not Path(local.python).exists():
         return registered.code
     try:
         with Supervisor(name, python=local.python, paths=local.paths) as supervisor:
-            registered = registered_of(supervisor.description, local)
+            description = supervisor.description.model_dump(mode="json")
     except WorkloadUnavailableError as error:
         fail(str(error))
-    register(connection, registered)
-    return registered.code
+    try:
+        client.register(description | {"local": local.model_dump()})
+    except ApiError as error:
+        if error.status == 403:
+            return registered.code
+        raise
+    return str(description["code"])
 
 
 def params_of(given: Iterable[str], workload: RegisteredWorkload) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Find the function that draws a run: the entry point of its workload."""
+"""Find the function that draws a run of a workload that is not a part of the services: its entry point."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, cast
 
-from botocore.exceptions import ClientError
-
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
 from prismline_contracts.items import RunItem
-from prismline_contracts.objects import geometry_key
-from prismline_runtime import error_code
 
 #: Group of the entry points that draw runs. The name is a workload, the object a `Draw`.
 ENTRY_POINTS = "prismline.pictures"
@@ -36,16 +32,3 @@ def picture_of(workload: str) -> Draw:
             f" add an entry point {workload} to the group {ENTRY_POINTS}: docs/how-to/add-a-workload.md says how."
         )
     return cast("Draw", found[0].load())
-
-
-def require_spectra(connection: Connection, run: RunItem) -> None:
-    """End the command with a sentence if the run has no cube, and therefore no maps and no pixels."""
-    try:
-        connection.s3.head_object(Bucket=connection.bucket, Key=geometry_key(run.run_id))
-    except ClientError as error:
-        if error_code(error) not in {"404", "NoSuchKey", "NotFound"}:
-            raise
-        fail(
-            f"Run {run.run_id} of the workload {run.workload} has no maps and no pixels:"
-            f" the geometry of a cube is not in the bucket."
-        )

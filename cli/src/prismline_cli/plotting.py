@@ -8,13 +8,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from prismline_cli import comparison_picture, decomposition_picture, diagnostics, results
-from prismline_cli.chunk_inputs import ChunkInputs
 from prismline_cli.comparison import Comparison, compare, mismatch
-from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
 from prismline_cli.titles import Title
-from prismline_contracts.items import RunItem
+from prismline_client import Client
 
 #: Suffixes of the files that a picture can be written to.
 FORMATS = (".png", ".pdf", ".svg")
@@ -30,23 +28,23 @@ def check_target(to: Path) -> None:
         fail(f"There is no folder {to.parent}; create it first.")
 
 
-def draw_run(connection: Connection, view: RunView, run: RunItem, to: Path) -> Path:
+def draw_run(client: Client, view: RunView, to: Path) -> Path:
     """Draw the run's maps and a gallery of its spectra into the file `to`."""
-    found = _load(connection, run)
+    found = _load(client, view)
     pixels = decomposition_picture.gallery_pixels(found.table)
-    fetched = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
+    fetched = results.spectra(client, view.run_id, pixels)
     spectra = {pixel: fetched[pixel] for pixel in pixels if pixel in fetched}
     figure = decomposition_picture.overview(found.table, found.geometry, spectra, title=title_of(view, found))
     return _save(figure, to)
 
 
-def draw_spectrum(connection: Connection, view: RunView, run: RunItem, x: int, y: int, to: Path) -> Path:
+def draw_spectrum(client: Client, view: RunView, x: int, y: int, to: Path) -> Path:
     """Draw the spectrum at the pixel with its components into the file `to`."""
-    found = _load(connection, run)
+    found = _load(client, view)
     nx, ny = found.geometry.nx, found.geometry.ny
     if not (0 <= x < nx and 0 <= y < ny):
         fail(f"The cube has no pixel x={x}, y={y}: x goes from 0 to {nx - 1} and y from 0 to {ny - 1}.")
-    values = ChunkInputs(connection, run, nx).spectra([(x, y)]).get((x, y))
+    values = results.spectra(client, view.run_id, [(x, y)]).get((x, y))
     if values is None:
         fail(f"The spectrum at x={x}, y={y} was not processed: its chunk has not completed (prismline chunks ID).")
     figure = decomposition_picture.one_spectrum(
@@ -55,28 +53,26 @@ def draw_spectrum(connection: Connection, view: RunView, run: RunItem, x: int, y
     return _save(figure, to)
 
 
-def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Path) -> Path:
+def draw_diagnostics(client: Client, view: RunView, to: Path) -> Path:
     """Draw the residuals of the run's fits into the file `to`."""
-    found = _load(connection, run)
+    found = _load(client, view)
     pixels = decomposition_picture.gallery_pixels(found.table, diagnostics.SAMPLE)
     try:
-        spectra = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
+        spectra = results.spectra(client, view.run_id, pixels)
         seen = diagnostics.diagnose(found.table, spectra, found.geometry.line)
     except ValueError as error:
-        fail(f"Run {run.run_id} has {error}.")
+        fail(f"Run {view.run_id} has {error}.")
     return _save(diagnostics.draw(seen, title=title_of(view, found, "Residuals of the fits: ")), to)
 
 
-def draw_comparison(
-    connection: Connection, views: tuple[RunView, RunView], runs: tuple[RunItem, RunItem], to: Path
-) -> tuple[Comparison, Path]:
+def draw_comparison(client: Client, views: tuple[RunView, RunView], to: Path) -> tuple[Comparison, Path]:
     """Compare two runs of one cube, and draw the comparison into the file `to`."""
-    first, second = (_load(connection, run) for run in runs)
+    first, second = (_load(client, view) for view in views)
     if why := mismatch(first.geometry, second.geometry):
         fail(f"The cubes of the two runs cannot be compared: {why}.")
     found = compare(first.table, second.table, first.geometry, second.geometry.line)
     pixels = [(pixel.x, pixel.y) for pixel in found.pixels[: comparison_picture.SPECTRA] if pixel.difference != 0.0]
-    values = ChunkInputs(connection, runs[0], first.geometry.nx).spectra(pixels)
+    values = results.spectra(client, views[0].run_id, pixels)
     spectra = {
         pixel: (
             values[pixel],
@@ -89,10 +85,10 @@ def draw_comparison(
     titles = title_of(views[0], first), title_of(views[1], second)
     differing = [f"{name} {one} and {other}" for name, (one, other) in differing_params(*views).items()]
     warnings = [f"{view.run_id[:8]}: {warning}" for view in views for warning in view.run.warnings]
-    other = runs[1].run_id[:8] if runs[0].survey == runs[1].survey else titles[1].heading
+    names = views[0].run_id[:8], views[1].run_id[:8]
+    other = names[1] if views[0].run.name == views[1].run.name else titles[1].heading
     lines = *titles[0].lines, f"Parameters that differ: {', '.join(differing) or 'none'}"
     title = Title(f"{titles[0].heading} and {other}", lines, tuple(warnings))
-    names = runs[0].run_id[:8], runs[1].run_id[:8]
     return found, _save(comparison_picture.draw(found, spectra, names, title=title), to)
 
 
@@ -114,10 +110,10 @@ def title_of(view: RunView, found: results.Decomposition, prefix: str = "") -> T
     return Title(heading, tuple(line for line in lines if line), tuple(view.run.warnings))
 
 
-def _load(connection: Connection, run: RunItem) -> results.Decomposition:
-    if run.chunks_completed == 0:
-        fail(f"Run {run.run_id} has no completed chunk to draw.")
-    return results.load(connection, run)
+def _load(client: Client, view: RunView) -> results.Decomposition:
+    if view.completed == 0:
+        fail(f"Run {view.run_id} has no completed chunk to draw.")
+    return results.load(client, view.run_id)
 
 
 def _save(figure: Figure, to: Path) -> Path:

@@ -1,18 +1,25 @@
-"""The results of a run: its Parquet files, and the geometry of its cube."""
+"""The results of a run of spectra: its rows, the geometry of its cube, and the spectra that it read."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from prismline_cli.connection import Connection
+from prismline_cli.downloading import DOWNLOADS, outputs
+from prismline_cli.output import fail
+from prismline_client import Client, part
 from prismline_contracts.decomposition import arrow_schema, current
-from prismline_contracts.items import RunItem
-from prismline_contracts.objects import CubeGeometry, geometry_key, output_prefix
+from prismline_contracts.objects import CubeGeometry
+
+#: x and y of a spectrum, from 0.
+Pixel = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -23,28 +30,32 @@ class Decomposition:
     table: pa.Table
 
 
-def output_keys(connection: Connection, run: RunItem) -> Iterator[str]:
-    """The keys of the run's outputs."""
-    pages = connection.s3.get_paginator("list_objects_v2").paginate(
-        Bucket=connection.bucket, Prefix=output_prefix(run.survey, run.run_id)
-    )
-    for page in pages:
-        for item in page.get("Contents", []):
-            yield item["Key"]
-
-
-def load(connection: Connection, run: RunItem) -> Decomposition:
+def load(client: Client, run_id: str) -> Decomposition:
     """Read the run's outputs, of any version, into memory."""
-    tables = [pq.read_table(io.BytesIO(_read(connection, key))) for key in output_keys(connection, run)]
-    geometry = geometry_of(connection, run)
+    geometry, links = geometry_of(client, run_id), outputs(client, run_id)
+    with ThreadPoolExecutor(DOWNLOADS) as pool:
+        tables = [pq.read_table(io.BytesIO(content)) for content in pool.map(client.read, links.values())]
     same = [current(table).select(arrow_schema().names) for table in tables]
     return Decomposition(geometry, pa.concat_tables(same, promote_options="permissive"))
 
 
-def geometry_of(connection: Connection, run: RunItem) -> CubeGeometry:
+def geometry_of(client: Client, run_id: str) -> CubeGeometry:
     """The geometry of the run's cube, as the splitter found it."""
-    return CubeGeometry.model_validate_json(_read(connection, geometry_key(run.run_id)))
+    return CubeGeometry.model_validate(client.get(f"/runs/{part(run_id)}/geometry"), strict=False)
 
 
-def _read(connection: Connection, key: str) -> bytes:
-    return connection.s3.get_object(Bucket=connection.bucket, Key=key)["Body"].read()
+def spectra(client: Client, run_id: str, pixels: Iterable[Pixel]) -> dict[Pixel, NDArray[np.float64]]:
+    """The spectra (n_channels,) at those of the pixels that a completed chunk holds."""
+
+    def spectrum(pixel: Pixel) -> NDArray[np.float64] | None:
+        found = client.get(f"/runs/{part(run_id)}/spectra/{pixel[0]}/{pixel[1]}")
+        if found["chunk"] is None or found["chunk"]["status"].lower() != "completed":
+            return None
+        if found["data"] is None:
+            fail(found["data_error"])
+        return np.array(found["data"], dtype=np.float64)  # null is NaN
+
+    wanted = list(pixels)
+    with ThreadPoolExecutor(DOWNLOADS) as pool:
+        read = zip(wanted, pool.map(spectrum, wanted), strict=True)
+        return {pixel: values for pixel, values in read if values is not None}

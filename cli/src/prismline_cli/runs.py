@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prismline_client import ApiError, Client, Run
+from prismline_contracts.workloads import is_function
 
 #: What a workload calls the items of its chunks.
 _ITEM_WORDS = {"spectra": "spectra", "captions": "windows", "urls": "URLs"}
@@ -45,6 +46,11 @@ class RunView:
     def opened(self) -> bool:
         """Whether the ledger has the run."""
         return self.run.counts is not None
+
+    @property
+    def calls_function(self) -> bool:
+        """Whether the run calls an author's function for each item of a list."""
+        return self.run.unit == "task" and is_function(self.run.workload)
 
     @property
     def items_word(self) -> str:

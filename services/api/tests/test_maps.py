@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from prismline_api.maps.building import Maps
 from prismline_api.maps.map_cache import MapCache
 from prismline_contracts.maps import ChunkShade, MapName
-from prismline_contracts.objects import LineProfile
+from prismline_contracts.objects import CubeGeometry, LineProfile, geometry_key
 from prismline_cube import DisplayAxis, Tile, map_values
 from prismline_runtime import Bucket
 
@@ -248,6 +249,17 @@ class TestMaps:
         assert (sky["x"][0], sky["x"][-1], sky["y"][-1]) == (0, NX - 1, NY - 1)
         assert sky["longitude"][0][-1] == pytest.approx(30.0 - 0.01 * (NX - 1))
         assert sky["latitude"][-1][0] == pytest.approx(0.01 * (NY - 1))
+
+    def test_the_geometry_and_links_to_the_outputs_are_those_of_the_run(self, cube: CubeRun) -> None:
+        cube.complete()
+        shown = cube.api("GET", f"/runs/{cube.run_id}/geometry").json()
+        assert CubeGeometry.model_validate(shown, strict=False) == cube.geometry
+        (chunk, *_) = cube.api("GET", f"/runs/{cube.run_id}/chunks?links=true").json()["items"]
+        assert httpx.get(chunk["output_url"]).content[:4] == b"PAR1"
+        (without, *_) = cube.api("GET", f"/runs/{cube.run_id}/chunks").json()["items"]
+        assert "output_url" not in without
+        cube.world.deps.bucket.write(geometry_key(cube.run_id), b"no geometry")
+        assert "not in the bucket" in cube.api("GET", f"/runs/{cube.run_id}/geometry").json()["detail"]
 
     def test_a_run_without_maps_says_why(self, cube: CubeRun) -> None:
         run_id = cube.api.post("/jobs", urls_job())["run"]["run_id"]

@@ -43,8 +43,8 @@ def caption(
 
 def segments(session: Session, as_json: AsJson = False) -> None:
     """List the windows of a session: pending, complete or failed. Exit code 1 if one failed."""
-    connection = Connection.open()
-    found = segments_of(connection, find_session(Client.open(), session))
+    client = Client.open()
+    found = segments_of(client, find_session(client, session))
     if as_json:
         print_json([segment.as_json() for segment in found])
     else:

@@ -9,8 +9,7 @@ import typer
 from rich.table import Table
 
 from prismline_cli.commands.options import AsJson, RunId
-from prismline_cli.connection import Connection
-from prismline_cli.finding import find_run, item_of
+from prismline_cli.finding import consists_of, find_run
 from prismline_cli.output import console, print_json, stderr
 from prismline_cli.tables import warn
 from prismline_client import Client
@@ -32,13 +31,13 @@ def compare(
 
     if to is not None:
         plotting.check_target(to)
-    connection = Connection.open()
     client = Client.open()
     views = find_run(client, first), find_run(client, second)
-    items = item_of(connection, views[0]), item_of(connection, views[1])
+    for view in views:
+        consists_of(view.run.unit, view)
     with stderr.status("comparing"):
-        target = to or Path(f"{items[0].run_id[:8]}-{items[1].run_id[:8]}.png")
-        found, path = plotting.draw_comparison(connection, views, items, target)
+        target = to or Path(f"{views[0].run_id[:8]}-{views[1].run_id[:8]}.png")
+        found, path = plotting.draw_comparison(client, views, target)
     differing = plotting.differing_params(*views)
     if as_json:
         runs = [view.run_id for view in views]

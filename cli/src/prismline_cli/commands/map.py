@@ -9,7 +9,6 @@ import typer
 
 from prismline_cli.commands.options import AsJson, Estimate, IdempotencyKey, ToleratedFailures, Wait
 from prismline_cli.connection import Connection
-from prismline_cli.finding import item_of
 from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.watching import PICKED_UP_SECONDS
 from prismline_cli.watching import watch as watch_run
@@ -71,11 +70,12 @@ def map_function(
         print_json({"run_id": run_id}) if as_json else console.print(run_id)
         return
     stderr.print(f"Submitted run {run_id}.", soft_wrap=True)
-    view = watch_run(Client.open(), run_id, appear_within=PICKED_UP_SECONDS)
+    client = Client.open()
+    view = watch_run(client, run_id, appear_within=PICKED_UP_SECONDS)
     files = []
     if view.opened:
         folder = to or mapping.default_folder(view.run.name, run_id)
-        files.append(str(function_results.write_rows(connection, item_of(connection, view), folder)))
+        files.append(str(function_results.write_rows(client, run_id, folder)))
     if as_json:
         print_json(view.as_json() | {"files": files})
         if not view.ok:

@@ -14,10 +14,11 @@ import typer
 
 from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.connection import Connection
-from prismline_cli.finding import find_run, item_of
+from prismline_cli.finding import consists_of, find_run, item_of
 from prismline_cli.output import console, fail, print_json, stderr
-from prismline_cli.pictures import picture_of, require_spectra
+from prismline_cli.pictures import picture_of
 from prismline_client import Client
+from prismline_contracts.manifest import DEFAULT_WORKLOAD
 
 
 class ResultsForm(StrEnum):
@@ -41,22 +42,22 @@ def download_results(
     """Download the outputs of a run (for spectra, a Hive-partitioned dataset), or write its maps as FITS files."""
     from prismline_cli import downloading, fits_results, flatness  # noqa: PLC0415
 
-    connection = Connection.open()
-    item = item_of(connection, find_run(Client.open(), run_id))
+    client = Client.open()
+    view = find_run(client, run_id)
+    consists_of(view.run.unit, view)
     with stderr.status("downloading"):
         if form is ResultsForm.FITS:
-            require_spectra(connection, item)
-            paths = fits_results.write_maps(connection, item, to, cubes=cubes)
-        elif item.code is not None:
+            paths = fits_results.write_maps(client, view, to, cubes=cubes)
+        elif view.calls_function:
             from prismline_cli.function_results import write_rows  # noqa: PLC0415
 
-            paths = [write_rows(connection, item, to)]
+            paths = [write_rows(client, view.run_id, to)]
         else:
-            paths = downloading.download(connection, item, to)
-        warning = None if item.code is not None else flatness.warning_of(paths)
+            paths = downloading.download(client, view.run_id, to)
+        warning = None if view.calls_function else flatness.warning_of(paths)
     if as_json:
         files = [str(path) for path in paths]
-        print_json({"run_id": item.run_id, "files": files, "warnings": [warning] if warning else []})
+        print_json({"run_id": view.run_id, "files": files, "warnings": [warning] if warning else []})
     else:
         console.print(f"{len(paths)} files below {to}")
         if warning:
@@ -82,21 +83,21 @@ def plot(
 
     if to is not None:
         plotting.check_target(to)
-    connection = Connection.open()
-    view = find_run(Client.open(), run_id)
-    item = item_of(connection, view)
-    draw = picture_of(item.workload)
-    if diagnose or x is not None:
-        require_spectra(connection, item)
+    client = Client.open()
+    view = find_run(client, run_id)
+    consists_of(view.run.unit, view)
     with stderr.status("drawing"):
         if diagnose:
-            path = plotting.draw_diagnostics(connection, view, item, to or Path(f"{item.run_id}-diagnostics.png"))
-        elif x is None or y is None:
-            path = draw(connection, view, item, to or Path(f"{item.run_id}.png"))
+            path = plotting.draw_diagnostics(client, view, to or Path(f"{view.run_id}-diagnostics.png"))
+        elif x is not None and y is not None:
+            path = plotting.draw_spectrum(client, view, x, y, to or Path(f"{view.run_id}-{x}-{y}.png"))
+        elif view.run.workload == DEFAULT_WORKLOAD:
+            path = plotting.draw_run(client, view, to or Path(f"{view.run_id}.png"))
         else:
-            path = plotting.draw_spectrum(connection, view, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
+            draw, connection = picture_of(view.run.workload), Connection.open()
+            path = draw(connection, view, item_of(connection, view), to or Path(f"{view.run_id}.png"))
     if as_json:
-        print_json({"run_id": item.run_id, "files": [str(path)]})
+        print_json({"run_id": view.run_id, "files": [str(path)]})
     else:
         console.print(str(path), soft_wrap=True)
 

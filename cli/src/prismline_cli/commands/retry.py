@@ -8,10 +8,11 @@ import typer
 
 from prismline_cli.commands.deadletters import show_request
 from prismline_cli.commands.options import AsJson, RunId
-from prismline_cli.finding import find_chunk, find_run, item_of
+from prismline_cli.finding import consists_of, find_chunk, find_run
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
-from prismline_client import Client
+from prismline_client import ApiError, Client
+from prismline_client.errors import EARLIER, UPGRADE
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
 
 
@@ -52,7 +53,7 @@ def retry(
     action = view.run.action("continue" if cancelled else "retry")
     if len(chunks or []) > MAX_RETRIED_CHUNKS:
         fail(f"Name at most {MAX_RETRIED_CHUNKS} chunks, or none for all that failed.")
-    newer = code is not None and _has_newer_code(view)
+    newer = code is not None and _has_newer_code(client, view)
     names = [find_chunk(client, view.run_id, chunk) for chunk in chunks or []]
     # A run whose code is gone waits, although nothing has failed.
     if action.reason is not None and (view.run.cancelled_at or not newer):
@@ -62,16 +63,16 @@ def retry(
     show_request(client, operation_id, wait=wait, as_json=as_json)
 
 
-def _has_newer_code(view: RunView) -> bool:
+def _has_newer_code(client: Client, view: RunView) -> bool:
     """Register the code of the run's function as it is now on this machine, and say whether the run has another one."""
     from prismline_cli import mapping  # noqa: PLC0415
-    from prismline_cli.connection import Connection  # noqa: PLC0415
 
-    connection = Connection.open()
-    run = item_of(connection, view)
-    if run.code is None:
-        fail(f"The workload {run.workload} is a part of the services: run {run.run_id} has no code.")
-    return mapping.latest_code(connection, run.workload) != run.code
+    consists_of(view.run.unit, view)
+    if not view.calls_function:
+        fail(f"The workload {view.run.workload} is a part of the services: run {view.run_id} has no code.")
+    if view.run.code is None:
+        raise ApiError(f"{EARLIER} and does not show the code of runs. {UPGRADE}")
+    return mapping.latest_code(client, view.run.workload) != view.run.code
 
 
 def register(app: typer.Typer) -> None:

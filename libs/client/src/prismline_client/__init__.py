@@ -32,6 +32,7 @@ from prismline_client.models import (
     Seconds,
     Task,
     TaskResult,
+    Workload,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Task",
     "TaskResult",
     "WantedDeadLetters",
+    "Workload",
     "find_url",
     "job_name",
     "part",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attem
 from prismline_client import address
 from prismline_client.errors import EARLIER, RETRIED, UPGRADE, ApiError
 from prismline_client.function_runs import FunctionRun, job_name, row_format, source_of
-from prismline_client.models import Causes, Chunk, DeadLetter, Estimate, Mute, Recovery, Run, RunSummary, Task
+from prismline_client.models import Causes, Chunk, DeadLetter, Estimate, Mute, Recovery, Run, RunSummary, Task, Workload
 
 #: Timeout of a request in seconds.
 ANSWER_SECONDS = 60.0
@@ -36,8 +37,9 @@ class WantedChunks(TypedDict, total=False):
     status: str | None
     #: Only chunks without progress; those in progress, after so many minutes.
     stuck_after: float
-    #: Whether chunks have their `record`.
+    #: Whether chunks have their `record`, and a link to their output.
     details: bool
+    links: bool
 
 
 class WantedTasks(TypedDict, total=False):
@@ -187,6 +189,10 @@ class Client:
         """Submit a job. The answer has `job_id` and `run`. Of requests with the same `key`, one takes effect."""
         return self.post("/jobs", job, key=key)
 
+    def workloads(self) -> Iterator[Workload]:
+        """What may be submitted: the workloads of the services, and the registered functions."""
+        return map(Workload.model_validate, self.get("/workloads")["items"])
+
     def register(self, function: Mapping[str, Any]) -> None:
         """Register a function of this machine, as `POST /v1/workloads` takes it. Only a laptop's system accepts it."""
         self.post("/workloads", function)
@@ -301,12 +307,23 @@ class Client:
 
     def download(self, url: str, to: Path) -> None:
         """Download the content of a link into a file."""
+        with self._content(url) as pieces, to.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+
+    def read(self, url: str) -> bytes:
+        """The content of a link."""
+        with self._content(url) as pieces:
+            return b"".join(pieces)
+
+    @contextmanager
+    def _content(self, url: str) -> Iterator[Iterator[bytes]]:
         try:
-            with self._without_key() as plain, plain.stream("GET", url) as answer, to.open("wb") as file:
+            with self._without_key() as plain, plain.stream("GET", url) as answer:
                 if not answer.is_success:
-                    raise ApiError(f"The download was refused: {answer.status_code}.")
-                for piece in answer.iter_bytes(PIECE_BYTES):
-                    file.write(piece)
+                    what = "its object is not in the bucket" if answer.status_code == 404 else str(answer.status_code)
+                    raise ApiError(f"The download was refused: {what}.", answer.status_code)
+                yield answer.iter_bytes(PIECE_BYTES)
         except httpx.HTTPError as error:
             raise ApiError(f"The download broke off: {error or type(error).__name__}.") from error
 

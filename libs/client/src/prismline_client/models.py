@@ -169,6 +169,7 @@ class Run(Answer):
     n_blank: int | None = None
     n_timed_out: int | None = None
     n_refit_failed: int | None = None
+    code: str | None = None
     params: dict[str, Any] = {}
     warnings: list[str] = []
     trace_id: str | None = None
@@ -233,6 +234,7 @@ class Chunk(Recorded):
     last_error: str | None = None
     retry: Retry | None = None
     output_key: str | None = None
+    output_url: str | None = None
     why: str | None = None
 
 
@@ -286,6 +288,19 @@ class DeadLetter(Recorded):
     recovery: str | None = None
     recovery_failed: bool
     recovering: bool = False
+
+
+class Workload(Answer):
+    """What may be submitted. `local`: where the function is on the machine that registered it."""
+
+    name: str
+    kind: str
+    code: str | None = None
+    item: dict[str, JsonValue] | None = None
+    parameters: dict[str, JsonValue]
+    limits: dict[str, float] | None = None
+    registered_at: str | None = None
+    local: dict[str, JsonValue] | None = None
 
 
 class Cause(Answer):

@@ -74,7 +74,7 @@ def outage(
     fields = {"session_id": SESSION, "user_id": "demo", "params": {"prompt": "What does the sky look like?"}}
     run_id = submit_frames(connection, frames, WINDOW_SIZE, fields)
     say(f"Submitted {WINDOWS} windows of the session {SESSION}: run {run_id}.")
-    wait_for(lambda: _waiting(connection) == WINDOWS, "all windows to wait for the GPU")
+    wait_for(lambda: _waiting() == WINDOWS, "all windows to wait for the GPU")
     say(f"All {WINDOWS} windows are pending; their messages wait in the dead-letter queue.")
     show_message(wait_for(lambda: alarms(discord, run_id)[:1], "the alert")[0])
     say(f"> /mute-alerts 1h   {type_command(discord, interactions, 'mute-alerts', duration='1h')}")
@@ -93,7 +93,7 @@ def recovery(connection: Connection, discord: DiscordStandIn, run_id: str, say: 
     with stderr.status("captioning") as status:
 
         def ended() -> RunView | None:
-            counts = Counter(segment.status for segment in segments_of(connection, SESSION))
+            counts = Counter(segment.status for segment in segments_of(Client.open(), SESSION))
             status.update(f"{counts['complete']} of {WINDOWS} windows have captions")
             view = load_run(client, run_id)
             return view if view is not None and view.run.ended else None
@@ -101,7 +101,7 @@ def recovery(connection: Connection, discord: DiscordStandIn, run_id: str, say: 
         view = wait_for(ended, "the windows to be captioned")
     say(f"The run {view.run.status}: {view.completed} windows complete, {view.failed} failed.")
     show_message(wait_for(lambda: alarms(discord, run_id)[1:2], "the all-clear")[0])
-    return segments_of(connection, SESSION)
+    return segments_of(Client.open(), SESSION)
 
 
 def alarms(discord: DiscordStandIn, run_id: str) -> list[dict[str, Any]]:
@@ -156,8 +156,8 @@ def readable(text: str) -> str:
     return re.sub(r"<t:(\d+)(?::(\w))?>", moment, text)
 
 
-def _waiting(connection: Connection) -> int:
-    return sum(segment.status == "pending" and segment.deferrals > 0 for segment in segments_of(connection, SESSION))
+def _waiting() -> int:
+    return sum(segment.status == "pending" and segment.deferrals > 0 for segment in segments_of(Client.open(), SESSION))
 
 
 def _submit_broken(connection: Connection) -> str:

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from prismline_cli import downloading, plotting, results
 from prismline_cli.connection import Connection
-from prismline_cli.finding import item_of
 from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
 from prismline_cli.submission import check_survey, submit
@@ -73,17 +72,17 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
     fields = {"survey": survey} | ({"chunk_size": size} if (size := chunk_size or _chunk_size(cube)) else {})
     run_id = submit(connection, str(cube), fields)
     console.print(f"Submitted run {run_id} of survey {survey}.", soft_wrap=True)
-    view = watch(Client.open(), run_id, appear_within=PICKED_UP_SECONDS)
+    client = Client.open()
+    view = watch(client, run_id, appear_within=PICKED_UP_SECONDS)
     seconds = time.monotonic() - began
     if not view.opened or view.completed == 0:
         reason = view.run.error or "the status service has recorded no reason"
         console.print(f"The run failed: {reason}", markup=False)
         return view
     with stderr.status("drawing"):
-        item = item_of(connection, view)
-        files = downloading.download(connection, item, to)
-        decomposition = results.load(connection, item)
-        picture = plotting.draw_run(connection, view, item, to / f"{survey}.png")
+        files = downloading.download(client, run_id, to)
+        decomposition = results.load(client, run_id)
+        picture = plotting.draw_run(client, view, to / f"{survey}.png")
     components = pc.sum(pc.max_element_wise(decomposition.table["n_components"], 0)).as_py()
     table = Table(box=None, show_header=False)
     for name, value in (

@@ -288,6 +288,9 @@ class WorkloadView(Response):
     parameters: Annotated[dict[str, Any], Field(description="JSON Schema of the parameters.")]
     limits: Annotated[dict[str, float] | None, Field(description="What one item of a function may use.")] = None
     registered_at: str | None = None
+    local: Annotated[
+        LocalEnvironment | None, Field(description="Where the function is on the machine that registered it.")
+    ] = None
 
 
 class UploadRequest(Request):
@@ -598,6 +601,7 @@ class RunView(Response):
     n_blank: Annotated[int | None, Field(description="Spectra without data.")] = None
     n_timed_out: Annotated[int | None, Field(description="Spectra that wait to be fitted again.")] = None
     n_refit_failed: Annotated[int | None, Field(description="Spectra that could not be fitted in time.")] = None
+    code: Annotated[str | None, Field(description="Digest of the code of a function that the run has now.")] = None
     params: Annotated[
         dict[str, Any], Field(description="All parameters in force. Empty until the run was opened.")
     ] = {}
@@ -749,6 +753,7 @@ class ChunkView(Response):
     last_error: str | None = None
     retry: Annotated[RetryView | None, RETRY] = None
     output_key: str | None = None
+    output_url: Annotated[str | None, Field(description="With `links`: a presigned link to its output.")] = None
     why: Annotated[str | None, Field(description="With `stuck_after`: why the chunk makes no progress.")] = None
     record: Annotated[dict[str, JsonValue] | None, RECORD] = None
 

@@ -155,6 +155,7 @@ class ChunkFilter:
         ),
     ] = None
     details: WithRecords = False
+    links: Annotated[bool, Query(description="Give a link to the output of each, in `output_url`.")] = False
 
 
 def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
@@ -404,6 +405,7 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
             "status": shown_status(shown.status, counts),
             "going_on": going_on(item, shown.status, counts),
             "cancelled_at": item.cancelled_at,
+            "code": item.code,
             "counts": progress.counts,
             "costs": progress.costs,
             "n_items": item.n_items,
@@ -591,7 +593,8 @@ def _chunk_views(
             reference = chunk.cube_reference
             given = {"reference": reference.model_dump(exclude_none=True)} if reference is not None else {}
             record = _record(chunk, chunk_id=chunk.chunk_id) | given
-        yield chunk_view(chunk, run, deps).model_copy(update={"why": why, "record": record})
+        url = deps.link(chunk.output_key) if wanted.links and chunk.output_key is not None else None
+        yield chunk_view(chunk, run, deps).model_copy(update={"why": why, "record": record, "output_url": url})
 
 
 def _record(item: ChunkItem | TaskItem, **name: str) -> dict[str, Any]:
@@ -606,9 +609,9 @@ def _stored(status: str | None) -> TaskStatus | None:
 
 
 def find_task(caller: Caller, address: str, deps: Dependencies) -> tuple[TaskItem, RunItem]:
-    """The caller's task with this address, and its run. Raises ProblemError (404)."""
+    """The caller's task with this address, or with the scope `all` any task, and its run. Raises ProblemError (404)."""
     run_id, _, name = address.rpartition(".")
-    known = TASK_ID.fullmatch(name) and deps.store.run(caller.tenant, run_id)
+    known = TASK_ID.fullmatch(name) and (caller.sees_all or deps.store.run(caller.tenant, run_id))
     run = deps.ledger.get_run(run_id) if known else None
     task = deps.ledger.task(run, name) if run is not None else None
     if task is None or run is None:

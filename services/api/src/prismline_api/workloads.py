@@ -63,6 +63,7 @@ def _view(function: RegisteredWorkload) -> WorkloadView:
         parameters=function.parameters,
         limits=function.limits.model_dump(),
         registered_at=function.registered_at,
+        local=function.local,
     )
 
 

@@ -9,12 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Response
+from pydantic import ValidationError
 
 from prismline_api.dependencies import Dependencies
 from prismline_api.maps.models import AxisView, DifferencesView, MapEntry, MapsView, MapView, SkyView, SpectrumView
 from prismline_api.parameters import Deps, RunId
 from prismline_api.reading import find_run
 from prismline_contracts.maps import FLAG_NAMES, ChunkShade, MapName
+from prismline_contracts.objects import CubeGeometry, geometry_key
 from prismline_http import problems
 from prismline_http.access import KeyRoute, Reader
 from prismline_http.auth import Caller
@@ -182,6 +184,20 @@ def get_tile(
         body = gzip.compress(body, GZIP_LEVEL, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+@router.get("/geometry", response_model_exclude_none=True)
+def get_geometry(run_id: RunId, caller: Reader, deps: Deps) -> CubeGeometry:
+    """Show the geometry of a run's cube, as the splitter found it."""
+    found = find_run(caller, run_id, deps)
+    try:
+        return CubeGeometry.model_validate_json(deps.bucket.read(geometry_key(run_id)))
+    except (PermanentError, ValidationError) as error:
+        raise conflict(
+            "no-maps",
+            f"Run {run_id} of the workload {found.workload} has no maps and no pixels: the geometry of a cube is not in"
+            " the bucket.",
+        ) from error
 
 
 @router.get("/sky")
