@@ -11,12 +11,13 @@ import typer
 from typer.testing import CliRunner
 
 from prismline_deploy import commands
-from prismline_deploy.change_sets import ChangeSet
+from prismline_deploy.change_sets import Change, ChangeSet
 from prismline_deploy.errors import DeployError
-from prismline_deploy.pools import deploy_pool
+from prismline_deploy.pools import deploy_pool, rollback_pool
+from prismline_deploy.record import ReleaseHistory
 
 REPOSITORY = Path(__file__).parents[2]
-IMAGE = "registry/pool@sha256:" + "0" * 64
+IMAGE, NEWER = ("registry/pool@sha256:" + digit * 64 for digit in "01")
 
 
 class FakeStacks:
@@ -26,6 +27,7 @@ class FakeStacks:
         self.missing = missing
         self.planned: list[tuple[str, dict[str, str]]] = []
         self.executed: list[Any] = []
+        self.changes: list[Change] = []
 
     def state(self, stack: str) -> str | None:
         return None if stack in self.missing else "CREATE_COMPLETE"
@@ -33,9 +35,11 @@ class FakeStacks:
     def chosen(self, stack: str) -> set[str]:
         return set()
 
-    def plan(self, stack: str, given: dict[str, str], template: str, chosen: set[str]) -> ChangeSet:
+    def plan(
+        self, stack: str, given: dict[str, str], template: str | None = None, chosen: set[str] | None = None
+    ) -> ChangeSet:
         self.planned.append((stack, given))
-        return ChangeSet(stack=stack, name="c", new=True, changes=[])
+        return ChangeSet(stack=stack, name="c", new=True, changes=self.changes)
 
     def execute(self, planned: ChangeSet) -> None:
         self.executed.append(planned.stack)
@@ -44,9 +48,26 @@ class FakeStacks:
         pass
 
 
+class FakeRecord:
+    """The record of pools."""
+
+    def __init__(self) -> None:
+        self.pools: dict[str, ReleaseHistory] = {}
+
+    def get_pool(self, pool: str) -> ReleaseHistory | None:
+        return self.pools.get(pool)
+
+    def put_pool(self, pool: str, history: ReleaseHistory) -> None:
+        self.pools[pool] = history
+
+
 def target(stacks: FakeStacks) -> Any:
     return SimpleNamespace(
-        environment="prod", stacks=stacks, parameters={"Concurrency": "5"}, stack=lambda name: f"prismline-prod-{name}"
+        environment="prod",
+        stacks=stacks,
+        record=FakeRecord(),
+        parameters={"Concurrency": "5"},
+        stack=lambda name: f"prismline-prod-{name}",
     )
 
 
@@ -78,3 +99,44 @@ def test_a_pool_is_deployed_by_itself_and_with_an_image(options: list[str]) -> N
     done = CliRunner().invoke(app, ["deploy", "--env", "prod", *options])
     assert done.exit_code != 0
     assert "Deploy a pool by itself, and name its image" in str(done.exception)
+
+
+def test_a_pool_gets_the_image_that_it_had_before() -> None:
+    stacks = FakeStacks()
+    prod = target(stacks)
+    for image in (IMAGE, NEWER):
+        deploy_pool(prod, REPOSITORY, "red", image, lambda _: True)
+    assert rollback_pool(prod, "red", lambda _: False) is None
+    assert prod.record.pools["red"].image == NEWER, "only the change set was shown"
+    restored = rollback_pool(prod, "red", lambda _: True)
+    assert restored is not None
+    assert stacks.planned[-1] == ("prismline-prod-pool-red", {"ImageUri": IMAGE}), "other parameters stay"
+    assert (prod.record.pools["red"].image, len(stacks.executed)) == (IMAGE, 3)
+    with pytest.raises(DeployError, match="No previous release of pool-red is recorded in prod"):
+        rollback_pool(prod, "red", lambda _: True)
+
+
+def test_a_change_set_that_is_refused_is_not_recorded() -> None:
+    prod = target(FakeStacks())
+    deploy_pool(prod, REPOSITORY, "red", IMAGE, lambda _: False)
+    assert prod.record.pools == {}
+
+
+def test_a_rollback_that_would_change_more_than_code_is_refused() -> None:
+    stacks = FakeStacks()
+    prod = target(stacks)
+    for image in (IMAGE, NEWER):
+        deploy_pool(prod, REPOSITORY, "red", image, lambda _: True)
+    stacks.changes = [Change("Modify", "Queue", "AWS::SQS::Queue", "True")]
+    with pytest.raises(DeployError, match="would change more than code: Queue"):
+        rollback_pool(prod, "red", lambda _: True)
+    assert prod.record.pools["red"].image == NEWER
+
+
+@pytest.mark.parametrize("options", [[], ["--pool", "red", "--service", "worker"]])
+def test_either_a_service_or_a_pool_is_rolled_back(options: list[str]) -> None:
+    app = typer.Typer()
+    commands.register(app)
+    done = CliRunner().invoke(app, ["rollback", "--env", "prod", *options])
+    assert done.exit_code != 0
+    assert "Name what to roll back" in str(done.exception)

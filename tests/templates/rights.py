@@ -117,8 +117,9 @@ def roles(stacks: Stacks, compute: str) -> list[Role]:
         role = _role(found, stack, task["TaskRoleArn"])
         role.on_fargate = True
         for container in task["ContainerDefinitions"]:
-            role.entries |= _entries(container["Command"])
-            role.received |= {each.removeprefix("--queue=") for each in container["Command"] if "--queue=" in each}
+            command = [text_of(stacks, stack, each).replace("${Pool}", "*") for each in container["Command"]]
+            role.entries |= _entries(command)
+            role.received |= {each.removeprefix("--queue=") for each in command if "--queue=" in each}
     for (stack, logical_id), role in found.items():
         if Queue.TASKS in role.received:
             role.received.add(RUN_QUEUES)

@@ -13,9 +13,20 @@ from prismline_contracts.commands import EVERY_DEAD_LETTER_QUEUE, Queue, dead_le
 from prismline_contracts.delivery import LIMITS, limits_of
 from prismline_contracts.pools import POOL_PATTERN, in_pool, pool_queue
 from prismline_contracts.tasks import partition, task_id, value_key
+from prismline_deploy.deploying import CODE_TYPES
 from prismline_localstack.registry import POOL_HANDLER
 from prismline_localstack.settings import HarnessSettings
-from tests.templates.reading import REPOSITORY, Stacks, branches, read_stacks, statements, text_of
+from tests.templates.reading import (
+    REPOSITORY,
+    Stacks,
+    branches,
+    deployed,
+    leaves,
+    read_stacks,
+    statements,
+    text_of,
+)
+from tests.templates.worker_compute import mentioned
 
 TABLE = ("dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:BatchGetItem")
 QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:SendMessage", "sqs:ChangeMessageVisibility")
@@ -98,6 +109,8 @@ def test_two_pools_stand_side_by_side(stacks: Stacks) -> None:
         "AWS::Lambda::Function": "FunctionName",
         "AWS::Logs::LogGroup": "LogGroupName",
         "AWS::CloudWatch::Alarm": "AlarmName",
+        "AWS::ECS::Cluster": "ClusterName",
+        "AWS::ECS::Service": "ServiceName",
         "AWS::Logs::QueryDefinition": "Name",
     }
     for logical_id, resource in stacks["pool"]["Resources"].items():
@@ -117,3 +130,69 @@ def test_a_pool_in_containers_polls_its_queues_and_has_its_stack(monkeypatch: py
     ((name, _),) = services["deploy"]["environment"].items()
     monkeypatch.setenv(name, "red")
     assert HarnessSettings().prismline_pools == "red"
+
+
+FARGATE = {"DeployFunctions": "true", "WorkerCompute": "fargate", "FunctionSubnetIds": "subnet-1"}
+
+
+def on_fargate(stacks: Stacks) -> dict[str, dict[str, Any]]:
+    return {key: each["Properties"] for key, each in deployed(stacks["pool"], FARGATE).items()}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"DeployFunctions": "true"}, {"EventSource", "DeadLettersEventSource"}),
+        (FARGATE, {"Service", "DeadLettersEventSource"}),
+        ({"DeployFunctions": "false", "WorkerCompute": "fargate"}, set()),
+    ],
+)
+def test_the_queues_of_a_pool_have_one_consumer_each(stacks: Stacks, given: dict[str, str], expected: set[str]) -> None:
+    found = deployed(stacks["pool"], given)
+    consumers = ("AWS::Lambda::EventSourceMapping", "AWS::ECS::Service")
+    assert {key for key, each in found.items() if each["Type"] in consumers} == expected
+
+
+def test_a_task_of_a_pool_is_like_its_function(stacks: Stacks) -> None:
+    """It takes the queue of its pool alone, with the role and the settings of the function, and harms nothing."""
+    task, function = on_fargate(stacks)["TaskDefinition"], stacks["pool"]["Resources"]["Function"]["Properties"]
+    (container,) = task["ContainerDefinitions"]
+    assert container["Command"][0] == {"Fn::Sub": f"--queue={pool_queue('${Pool}')}"}
+    assert container["Command"][-1] == POOL_HANDLER
+    assert container["Image"] == function["Code"]["ImageUri"] == {"Ref": "ImageUri"}
+    assert task["TaskRoleArn"] == function["Role"]
+    settings = {each["Name"]: each["Value"] for each in container["Environment"]}
+    variables = deployed(stacks["pool"], FARGATE | {"WorkerCompute": "lambda"})["Function"]["Properties"]["Environment"]
+    assert variables["Variables"].items() <= settings.items()
+    worker = stacks["worker"]["Resources"]["TasksTaskDefinition"]["Properties"]["ContainerDefinitions"][0]
+    for name in ("User", "ReadonlyRootFilesystem", "LinuxParameters", "MountPoints", "StopTimeout", "HealthCheck"):
+        assert container[name] == worker[name], name
+
+
+def test_a_pool_on_fargate_scales_on_its_own_backlog_up_to_its_concurrency(stacks: Stacks) -> None:
+    found = on_fargate(stacks)
+    name = {"Fn::Sub": "prismline-${Environment}-pool-${Pool}"}
+    assert found["Service"]["ServiceName"] == found["Cluster"]["ClusterName"] == name
+    assert found["Scaling"]["ResourceId"] == {"Fn::Sub": f"service/{name['Fn::Sub']}/{name['Fn::Sub']}"}
+    assert (found["Scaling"]["MinCapacity"], found["Scaling"]["MaxCapacity"]) == (
+        {"Ref": "FargateMinimum"},
+        {"Ref": "Concurrency"},
+    )
+    assert stacks["pool"]["Parameters"]["FargateMinimum"]["MinValue"] == 1, "0 tasks have no backlog per task"
+    metrics = found["BacklogPolicy"]["TargetTrackingScalingPolicyConfiguration"]["CustomizedMetricSpecification"][
+        "Metrics"
+    ]
+    measured = {each["Id"]: each["MetricStat"]["Metric"] for each in metrics if "MetricStat" in each}
+    queue = [{"Name": "QueueName", "Value": {"Fn::GetAtt": "Queue.QueueName"}}]
+    tasks = [{"Name": "ClusterName", "Value": name}, {"Name": "ServiceName", "Value": name}]
+    assert [measured[each]["Dimensions"] for each in ("visible", "hidden", "running")] == [queue, queue, tasks]
+    assert found["ServiceAlarm"]["Dimensions"] == tasks
+
+
+def test_another_image_of_a_pool_changes_only_what_a_rollback_may_change(stacks: Stacks) -> None:
+    resources = deployed(stacks["pool"], FARGATE)
+    code = {key for key, each in resources.items() if each["Type"].startswith(CODE_TYPES)}
+    for logical_id in resources.keys() - code:
+        resource = resources[logical_id]["Properties"]
+        assert not code & set(mentioned(resource)), logical_id
+        assert "ImageUri" not in set(leaves(resource)), logical_id

@@ -58,21 +58,22 @@ def missing_resources(stacks: Stacks) -> Iterator[str]:
             resources = deployed(template, given)
             absent = template["Resources"].keys() - resources.keys()
             for logical_id, resource in resources.items():
-                if lost := sorted(absent & set(_mentioned(resource))):
+                if lost := sorted(absent & set(mentioned(resource))):
                     yield f"{stack}: with {given}, {logical_id} refers to {lost}"
 
 
-def _mentioned(value: Any) -> Iterator[str]:
+def mentioned(value: Any) -> Iterator[str]:
+    """The resources that a part of a template refers to."""
     if isinstance(value, Mapping):
         if (name := referred(value)) is not None:
             yield name
         if "DependsOn" in value:
             yield from [value["DependsOn"]] if isinstance(value["DependsOn"], str) else value["DependsOn"]
         for key, each in value.items():
-            yield from re.findall(r"\$\{([^}.:]+)[.}]", str(each)) if key == "Fn::Sub" else _mentioned(each)
+            yield from re.findall(r"\$\{([^}.:]+)[.}]", str(each)) if key == "Fn::Sub" else mentioned(each)
     elif isinstance(value, list):
         for each in value:
-            yield from _mentioned(each)
+            yield from mentioned(each)
 
 
 def careless_tasks(stacks: Stacks) -> Iterator[str]:
@@ -182,7 +183,7 @@ def rollbacks_that_touch_more(stacks: Stacks) -> Iterator[str]:
     resources = deployed(stacks["worker"], FARGATE)
     code = {key for key, each in resources.items() if each["Type"].startswith(CODE_TYPES)}
     for logical_id, resource in resources.items():
-        if logical_id not in code and code & set(_mentioned(resource["Properties"])):
+        if logical_id not in code and code & set(mentioned(resource["Properties"])):
             yield f"worker: {logical_id} would change with a release"
         if logical_id not in code and "ImageUri" in list(leaves(resource["Properties"])):
             yield f"worker: {logical_id} would change with a release"

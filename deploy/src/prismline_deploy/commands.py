@@ -14,6 +14,7 @@ from rich.table import Table
 
 from prismline_cli.commands.options import AsJson, pairs
 from prismline_cli.output import console, print_json, stderr
+from prismline_contracts.pools import pool_queue
 from prismline_deploy import deploying, targets
 from prismline_deploy.change_sets import ChangeSet
 from prismline_deploy.deploying import Target
@@ -21,7 +22,7 @@ from prismline_deploy.errors import DeployError
 from prismline_deploy.failing import deploy_errors
 from prismline_deploy.gate import objections
 from prismline_deploy.labels import version_of
-from prismline_deploy.pools import deploy_pool
+from prismline_deploy.pools import deploy_pool, rollback_pool
 from prismline_deploy.record import Release
 
 Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
@@ -94,9 +95,11 @@ def _aws_errors() -> Iterator[None]:
             raise DeployError(f"AWS refused: {error}") from error
 
 
-def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) -> None:
+def _done(target: Target, shown: _Shown, services: list[str], *, pool: str | None = None, as_json: bool) -> None:
     """Print which releases are deployed now."""
     found = {service: target.record.get(service) for service in services}
+    if pool is not None:
+        found[pool_queue(pool)] = target.record.get_pool(pool)
     releases = [_release(service, release) for service, release in found.items() if release is not None]
     if as_json:
         print_json(shown.document(target.environment, releases))
@@ -151,7 +154,7 @@ def _deploy(
             target = targets.find_target(environment, pairs(parameter or []))
             with stderr.status("Deploying ..."):
                 deploy_pool(target, root.absolute(), pool, _with_digest(image), shown)
-            _done(target, shown, [], as_json=as_json)
+            _done(target, shown, [], pool=None if plan else pool, as_json=as_json)
             return
         images = {} if image is None else {_only(service): _with_digest(image)}
         target = targets.find_target(environment, pairs(parameter or []))
@@ -192,16 +195,25 @@ def _publish(
 
 def _rollback(
     environment: Environment,
-    service: Annotated[str, typer.Option(help="The service to roll back.")],
+    service: Annotated[str | None, typer.Option(help="The service to roll back.")] = None,
+    pool: Annotated[str | None, typer.Option(metavar="NAME", help="The pool to roll back.")] = None,
     plan: PlanOnly = False,
     root: Root = Path(),
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Restore the previous release of a service. Queues and tables are not changed."""
+    """Restore the previous release of a service, or the previous image of a pool. Queues and tables are not changed."""
     shown = _Shown(execute=not plan, quiet=as_json)
     with _aws_errors():
+        if (service is None) == (pool is None):
+            raise DeployError("Name what to roll back: --service NAME, or --pool NAME.")
         target = targets.find_target(environment, {})
+        if service is None:
+            assert pool is not None, "one of the two is given"
+            with stderr.status("Rolling back ..."):
+                rolled = rollback_pool(target, pool, shown)
+            _done(target, shown, [], pool=None if rolled is None else pool, as_json=as_json)
+            return
         _ask(target, root, {service: deploying.version_before(target, service)}, force=force or plan)
         with stderr.status("Rolling back ..."):
             restored = deploying.rollback(target, service, shown)

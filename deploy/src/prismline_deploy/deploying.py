@@ -181,32 +181,39 @@ def _remember(target: Target, service: str, release: Release, functions: list[st
 
 def version_before(target: Target, service: str) -> str:
     """The version that a rollback restores. Raises DeployError if no previous release is recorded."""
-    return _with_previous(target, service).previous[0].version
+    return _previous(target.record.get(service), service, target.environment).version
 
 
-def _with_previous(target: Target, service: str) -> ReleaseHistory:
-    present = target.record.get(service)
+def _previous(present: ReleaseHistory | None, what: str, environment: str) -> Release:
     if present is None or not present.previous:
-        raise DeployError(f"No previous release of {service} is recorded in {target.environment}.")
-    return present
+        raise DeployError(f"No previous release of {what} is recorded in {environment}.")
+    return present.previous[0]
 
 
 def rollback(target: Target, service: str, show: Show) -> ReleaseHistory | None:
-    """Restore the previous release of a service. Return it, or None if `show` refuses the change set.
+    """Restore the previous release of a service, as `restore` does."""
+    restored = restore(target, service, target.record.get(service), show)
+    if restored is not None:
+        target.record.put(service, restored)
+    return restored
 
-    The stack keeps its template and its other parameters: only code changes. Raises DeployError, without any change,
-    if no previous release is recorded, or if the change set changes more than code.
+
+def restore(target: Target, name: str, present: ReleaseHistory | None, show: Show) -> ReleaseHistory | None:
+    """Give a stack the code of the release before. Return its new record, or None if `show` refuses the change set.
+
+    name: the stack's short name. present: its record. The stack keeps its template and its other parameters: only code
+    changes. Raises DeployError, without any change, if no previous release is recorded, or if the change set changes
+    more than code.
     """
-    present = _with_previous(target, service)
-    planned = target.stacks.plan(target.stack(service), present.previous[0].code)
+    before = _previous(present, name, target.environment)
+    assert present is not None, "it has a previous release"
+    planned = target.stacks.plan(target.stack(name), before.code)
     touched = [change.resource for change in planned.changes if not change.type.startswith(CODE_TYPES)]
     if touched:
         target.stacks.discard(planned)
-        raise DeployError(f"The rollback of {service} would change more than code: {', '.join(touched)}.")
+        raise DeployError(f"The rollback of {name} would change more than code: {', '.join(touched)}.")
     if not show(planned):
         target.stacks.discard(planned)
         return None
     target.stacks.execute(planned)
-    restored = present.rolled_back(timestamp())
-    target.record.put(service, restored)
-    return restored
+    return present.rolled_back(timestamp())

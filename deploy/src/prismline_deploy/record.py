@@ -1,6 +1,7 @@
 """The record of deployments, in parameters of SSM.
 
 `/prismline/<environment>/deployed/<service>` says which release of a service is deployed.
+`/prismline/<environment>/platform/pool-<pool>` says which image of a pool is.
 `/prismline/<environment>/platform/chosen-<stack>` names the template parameters whose values a person chose.
 """
 
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 #: Name of the SSM parameter with the names of the parameters of a stack that a person gave a value. It is below
 #: `platform`, where deployers could write before this parameter existed.
 CHOSEN_PARAMETERS = "/prismline/{environment}/platform/chosen-{stack}"
+#: Name of the SSM parameter of a pool. A pool is no service: it is not among those whose versions have to fit.
+POOL_PARAMETERS = "/prismline/{environment}/platform/pool-{pool}"
 #: Number of previous releases in the record. An SSM parameter holds at most 4 KB.
 REMEMBERED = 5
 
 
 class Release(BaseModel, frozen=True):
-    """A release of a service that was deployed."""
+    """A release of a service, or of a pool, that was deployed."""
 
-    #: Version of the service, from its `pyproject.toml`.
+    #: Version of the service, from its `pyproject.toml`. Of a pool: that of the worker whose template it has.
     version: str
     #: The parameters of the stack that refer to code: `ImageUri`, and `StateMachineKey` if it has a state machine.
     code: dict[str, str]
@@ -74,8 +77,15 @@ class Record:
 
     def get(self, service: str) -> ReleaseHistory | None:
         """The record of a service. None if there is none."""
+        return self._read(self._name(service))
+
+    def get_pool(self, pool: str) -> ReleaseHistory | None:
+        """The record of a pool. None if there is none."""
+        return self._read(POOL_PARAMETERS.format(environment=self._environment, pool=pool))
+
+    def _read(self, name: str) -> ReleaseHistory | None:
         try:
-            found = self._ssm.get_parameter(Name=self._name(service))
+            found = self._ssm.get_parameter(Name=name)
         except self._ssm.exceptions.ParameterNotFound:
             return None
         return ReleaseHistory.model_validate_json(found["Parameter"]["Value"])
@@ -104,9 +114,14 @@ class Record:
 
     def put(self, service: str, history: ReleaseHistory) -> None:
         """Write the record of a service."""
-        self._ssm.put_parameter(
-            Name=self._name(service), Value=history.model_dump_json(), Type="String", Overwrite=True
-        )
+        self._write(self._name(service), history)
+
+    def put_pool(self, pool: str, history: ReleaseHistory) -> None:
+        """Write the record of a pool."""
+        self._write(POOL_PARAMETERS.format(environment=self._environment, pool=pool), history)
+
+    def _write(self, name: str, history: ReleaseHistory) -> None:
+        self._ssm.put_parameter(Name=name, Value=history.model_dump_json(), Type="String", Overwrite=True)
 
 
 def first(release: Release, functions: list[str]) -> ReleaseHistory:
