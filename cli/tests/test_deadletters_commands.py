@@ -117,7 +117,7 @@ def test_an_operation_that_an_earlier_release_of_the_command_began_is_shown(cons
     [
         (("ls",), {"items": [{"key": "k", "day": "2026-03-01", "message_id": "m", "recovery_failed": False}]}),
         (("show", "m"), {"items": [{"key": "k", "day": "2026-03-01", "message_id": "m", "recovery_failed": False}]}),
-        (("recover",), ApiError("Correct the request: body.run_id: Field required.", 422)),
+        (("recover",), ApiError("The request is invalid: body.run_id: Field required.", 422)),
     ],
 )
 def test_beside_an_api_of_an_earlier_release_the_command_says_so(

@@ -9,11 +9,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from prismline_cli import plotting, tables
-from prismline_cli.results import Decomposition
+from prismline_cli.downloading import outputs
+from prismline_cli.results import Decomposition, geometry_of
 from prismline_cli.runs import RunView
 from prismline_cli.tables import runs_table
 from prismline_cli.whole import app
-from prismline_client import Counts, Run
+from prismline_client import ApiError, Client, Counts, Run
 from prismline_contracts.objects import CubeGeometry
 
 
@@ -37,6 +38,22 @@ def test_wrong_usage_is_refused_in_a_sentence_before_anything_is_fetched(
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
+
+
+def test_beside_an_api_of_an_earlier_release_there_are_no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> object:
+        raise ApiError("There is no such path. The paths are in /openapi.json.", 404)
+
+    def without_links(*_: object, **__: object) -> object:
+        chunk = {"chunk_id": "c", "status": "completed", "n_items": 1, "created_at": NOW, "attempts": 1, "deferrals": 0}
+        return {"items": [chunk | {"output_key": "k"}]}
+
+    client = Client("http://127.0.0.1:9", "k")
+    for answer, ask in ((unknown, geometry_of), (without_links, outputs)):
+        monkeypatch.setattr(Client, "_ask", answer)
+        with pytest.raises(ApiError, match="The API is of an earlier release") as refused:
+            ask(client, "r")
+        assert "Upgrade the service api." in str(refused.value)
 
 
 NOW = "2026-01-01T00:00:00.000Z"

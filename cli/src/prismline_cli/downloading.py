@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from prismline_cli.output import fail
-from prismline_client import ApiError, Client
-from prismline_client.errors import EARLIER, UPGRADE
+from prismline_client import Client, outdated
 
 #: Objects that are downloaded at a time.
 DOWNLOADS = 8
@@ -22,7 +21,7 @@ def outputs(client: Client, run_id: str) -> dict[str, str]:
     for chunk in sorted(chunks, key=lambda chunk: chunk.output_key or ""):
         if chunk.output_key is not None:
             if chunk.output_url is None:
-                raise ApiError(f"{EARLIER} and gives no links to outputs. {UPGRADE}")
+                raise outdated("gives no links to outputs")
             found[chunk.output_key] = chunk.output_url
     return found
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from prismline_cli.downloading import DOWNLOADS, outputs
 from prismline_cli.output import fail
-from prismline_client import Client, part
+from prismline_client import ApiError, Client, outdated, part
 from prismline_contracts.decomposition import arrow_schema, current
 from prismline_contracts.objects import CubeGeometry
 
@@ -41,7 +41,12 @@ def load(client: Client, run_id: str) -> Decomposition:
 
 def geometry_of(client: Client, run_id: str) -> CubeGeometry:
     """The geometry of the run's cube, as the splitter found it."""
-    return CubeGeometry.model_validate(client.get(f"/runs/{part(run_id)}/geometry"), strict=False)
+    try:
+        return CubeGeometry.model_validate(client.get(f"/runs/{part(run_id)}/geometry"), strict=False)
+    except ApiError as error:
+        if "no such path" in str(error):
+            raise outdated("does not show the geometry of cubes") from error
+        raise
 
 
 def spectra(client: Client, run_id: str, pixels: Iterable[Pixel]) -> dict[Pixel, NDArray[np.float64]]:

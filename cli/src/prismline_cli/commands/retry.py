@@ -11,8 +11,7 @@ from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.finding import consists_of, find_chunk, find_run
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
-from prismline_client import ApiError, Client
-from prismline_client.errors import EARLIER, UPGRADE
+from prismline_client import Client, outdated
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
 
 
@@ -71,7 +70,7 @@ def _has_newer_code(client: Client, view: RunView) -> bool:
     if not view.calls_function:
         fail(f"The workload {view.run.workload} is a part of the services: run {view.run_id} has no code.")
     if view.run.code is None:
-        raise ApiError(f"{EARLIER} and does not show the code of runs. {UPGRADE}")
+        raise outdated("does not show the code of runs")
     return mapping.latest_code(client, view.run.workload) != view.run.code
 
 

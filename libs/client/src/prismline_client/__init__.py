@@ -9,7 +9,7 @@ with Client.open() as client:
 
 from prismline_client.address import find_url
 from prismline_client.client import Client, WantedDeadLetters, part
-from prismline_client.errors import ApiError
+from prismline_client.errors import ApiError, outdated
 from prismline_client.function_runs import FunctionRun, job_name, row_format
 from prismline_client.models import (
     Action,
@@ -63,6 +63,7 @@ __all__ = [
     "Workload",
     "find_url",
     "job_name",
+    "outdated",
     "part",
     "row_format",
 ]

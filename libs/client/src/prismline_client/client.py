@@ -15,7 +15,7 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
 
 from prismline_client import address
-from prismline_client.errors import EARLIER, RETRIED, UPGRADE, ApiError
+from prismline_client.errors import RETRIED, ApiError, outdated
 from prismline_client.function_runs import FunctionRun, job_name, row_format, source_of
 from prismline_client.models import Causes, Chunk, DeadLetter, Estimate, Mute, Recovery, Run, RunSummary, Task, Workload
 
@@ -264,7 +264,7 @@ class Client:
             return self._recover({"dry_run": dry_run}, {"run_id": run_id, "prefix": prefix})
         except ApiError as error:
             if error.status == 422 and ("run_id" in str(error) or "prefix" in str(error)):
-                raise ApiError(f"{EARLIER} and cannot do this. {UPGRADE}", 422) from error
+                raise outdated("cannot do this", 422) from error
             raise
 
     def _recover(self, body: dict[str, Any], given: dict[str, Any]) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 #: Statuses after which the same request may succeed.
 RETRIED = frozenset({429, 502, 503, 504})
-#: The two parts of what is said beside an API that does not know a request.
-EARLIER, UPGRADE = "The API is of an earlier release", "Upgrade the service api."
 
 
 class ApiError(Exception):
@@ -22,3 +20,8 @@ class ApiError(Exception):
     def unreachable(self) -> bool:
         """Whether the same request may succeed later, because it is not the request that is wrong."""
         return self.status is None or self.status >= 500 or self.status in RETRIED
+
+
+def outdated(what: str, status: int | None = None) -> ApiError:
+    """The error for an API that does not know what it was asked for. what: what it does instead."""
+    return ApiError(f"The API is of an earlier release and {what}. Upgrade the service api.", status)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from prismline_client.errors import EARLIER, UPGRADE, ApiError
+from prismline_client.errors import outdated
 
 
 class Answer(BaseModel):
@@ -213,7 +213,7 @@ class Recorded(Answer):
     def details(self) -> dict[str, Any]:
         """The fields of its item or record. Raises ApiError if the API, which was asked for them, cannot give them."""
         if self.record is None:
-            raise ApiError(f"{EARLIER} and leaves out fields. {UPGRADE}")
+            raise outdated("leaves out fields")
         return self.record
 
 
