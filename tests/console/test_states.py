@@ -108,6 +108,13 @@ def test_a_chunk_that_is_retried_says_which_try_it_is_and_when_the_next_one_begi
     page.goto(f"/console/runs/{run_id}?cell=0")
     expect(page.locator("#retrying")).to_contain_text("This is not final.")
     expect(page.locator("#legend")).to_contain_text("deferred 1")
+    wait_for(lambda: api_view(console, f"/runs/{run_id}/cells/0")["attempts"] > 2, "more attempts")
+    page.reload()
+    panel = page.locator("#detail-body")
+    expect(panel.get_by_role("img", name=re.compile(r"^\d+ attempts of [12] workers? from "))).to_be_visible()
+    expect(panel.locator(".lanes rect.state-failed").nth(1)).to_be_attached()
+    first = panel.get_by_role("table", name="Attempts").locator("tbody tr").first
+    expect(first).to_contain_text(re.compile("worker-[12]"))
     system.set_faults([])
     assert system.wait(run_id).status == "completed"
 

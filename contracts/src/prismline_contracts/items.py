@@ -95,6 +95,8 @@ class AttemptError(Contract):
     error: str
     #: Whether a dependency did not answer, so that the attempt does not count.
     interrupted: bool = False
+    #: The process that made it, if that is known.
+    worker: Name | None = None
 
 
 class RunItem(Contract):
@@ -252,6 +254,8 @@ class ChunkItem(Contract):
     #: When the first attempt began, and the latest one.
     first_started_at: Timestamp | None = None
     started_at: Timestamp | None = None
+    #: The process that began the latest attempt: its name at the supervisor, its log stream, or its host and number.
+    worker: Name | None = None
     #: When an attempt last ended with an error.
     attempt_ended_at: Timestamp | None = None
     completed_at: Timestamp | None = None

@@ -115,6 +115,8 @@ class TaskItem(Contract):
     #: When the first attempt began, and the latest one.
     first_started_at: Timestamp | None = None
     started_at: Timestamp | None = None
+    #: The process that began the latest attempt, as in an item of a chunk.
+    worker: Name | None = None
     completed_at: Timestamp | None = None
     duration_ms: Count | None = None
     attempts: Count = 0

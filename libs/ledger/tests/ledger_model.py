@@ -124,13 +124,13 @@ class Model:
 
     # ---- the worker
 
-    def start(self, now: str, name: str) -> Steps[str]:
+    def start(self, now: str, name: str, worker: str | None) -> Steps[str]:
         chunk = self._chunk(name)
         if chunk["status"] not in UNENDED:
             return "skipped"
         chunk.update(status=IN_PROGRESS, started_at=now, attempts=chunk.get("attempts", 0) + 1)
         chunk["first_started_at"] = chunk.get("first_started_at") or now
-        chunk["n_done"] = 0
+        chunk.update(n_done=0, worker=worker)
         yield
         return "started"
 
@@ -149,13 +149,14 @@ class Model:
             return False
         chunk.update(status=PENDING, last_error=error, attempt_ended_at=now)
         chunk["uncharged_ms"] = chunk.get("uncharged_ms", 0) + 1
-        self._note_error(chunk, chunk["attempts"], now, error, interrupted)
+        self._note_error(chunk, chunk, now, error, interrupted)
         chunk["interruptions"] = chunk.get("interruptions", 0) + interrupted
         yield
         return True
 
-    def _note_error(self, chunk: Item, attempt: int, now: str, error: str, interrupted: bool = False) -> None:
-        noted = {"attempt": attempt, "at": now, "duration_ms": 1, "error": error}
+    def _note_error(self, chunk: Item, attempted: Item, now: str, error: str, interrupted: bool = False) -> None:
+        noted = {"attempt": attempted.get("attempts", 0), "at": now, "duration_ms": 1, "error": error}
+        noted |= {"worker": attempted["worker"]} if attempted.get("worker") else {}
         chunk["errors"] = [*chunk.get("errors", []), noted | ({"interrupted": True} if interrupted else {})]
 
     def _charge(self, chunk: Item, took: int) -> None:
@@ -188,7 +189,7 @@ class Model:
     def fail(self, now: str, name: str, read: Item, error: str) -> Steps[tuple[bool, bool, Item]]:
         """Not with an error from before the recovery that reopened the chunk."""
         may = lambda chunk: same(chunk, read, "recovery")  # noqa: E731
-        return (yield from self._fail(now, name, may, attempt=read.get("attempts", 0), error=error))
+        return (yield from self._fail(now, name, may, attempted=read, error=error))
 
     def give_up(self, now: str, name: str, read: Item, error: str, unsaid: bool) -> Steps[tuple[bool, bool, Item]]:
         """Only if nothing has happened to the chunk since it was read."""
@@ -197,16 +198,16 @@ class Model:
         return (yield from self._fail(now, name, may, error=error, unsaid=unsaid))
 
     def _fail(
-        self, now: str, name: str, may: Callable[[Item], bool], attempt: int | None = None, **fields: Any
+        self, now: str, name: str, may: Callable[[Item], bool], attempted: Item | None = None, **fields: Any
     ) -> Steps[tuple[bool, bool, Item]]:
         chunk = self._chunk(name)
         changed = chunk["status"] in UNENDED and may(chunk)
         if changed:
             chunk.update(status=FAILED, completed_at=now, **fields)
-            self._charge(chunk, 0 if attempt is None else 1)
-            if attempt is not None:
+            self._charge(chunk, 0 if attempted is None else 1)
+            if attempted is not None:
                 chunk["duration_ms"] = 1
-                self._note_error(chunk, attempt, now, fields["error"])
+                self._note_error(chunk, attempted, now, fields["error"])
             self.add("jobs_failed", 1)
             yield
         return changed, False, (yield from self.drain(now))

@@ -122,8 +122,8 @@ class Scene:
         if latch:
             self.ledger.latch(self.run_id)
 
-    def start(self, number: int = 0) -> ChunkItem:
-        started = self.ledger.start_chunk(self.run_id, self.chunk_id(number))
+    def start(self, number: int = 0, *, worker: str | None = None) -> ChunkItem:
+        started = self.ledger.start_chunk(self.run_id, self.chunk_id(number), worker=worker)
         assert isinstance(started, Started)
         return started.chunk
 

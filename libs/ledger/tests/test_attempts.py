@@ -80,6 +80,16 @@ class TestAttempts:
         assert len(before.error.encode()) <= MAX_KEPT_ERROR_BYTES
         assert [each.attempt for each in errors if each.interrupted] == [7]
 
+    def test_each_attempt_is_recorded_with_its_own_worker(self, scene: Scene) -> None:
+        scene.split(2)
+        scene.ledger.end_attempt(scene.start(worker="worker-1"), "S3 said 503.", interrupted=False)
+        slow = scene.start(worker="worker-2")
+        assert scene.start(worker="worker-3").worker == "worker-3"
+        scene.ledger.fail_chunk(slow, "The header is broken.", duration_ms=3)
+        assert [(each.attempt, each.worker) for each in scene.chunk().errors] == [(1, "worker-1"), (2, "worker-2")]
+        scene.start(1, worker="worker-1")
+        assert scene.start(1).worker is None, "a worker without a name does not go by that of another one"
+
     def test_a_worker_that_was_presumed_dead_does_not_give_back_a_chunk_of_another_one(self, scene: Scene) -> None:
         scene.split(1)
         slow = scene.start()

@@ -163,9 +163,13 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
     error, flag = f"error of {now}", bool(op.number % 2)
     match op.name:
         case "start":
+            # A worker of an earlier release has no name.
+            worker = f"worker-{op.number}" if flag else None
             return Call(
-                lambda ledger: "started" if isinstance(ledger.start_chunk(run_id, name), Started) else "skipped",
-                lambda model: model.start(now, name),
+                lambda ledger: (
+                    "started" if isinstance(ledger.start_chunk(run_id, name, worker=worker), Started) else "skipped"
+                ),
+                lambda model: model.start(now, name, worker),
             )
         case "end_attempt" if read["status"] == "IN_PROGRESS":
             return Call(

@@ -91,6 +91,7 @@ class _Supervised:
         source = str(definition.folder / "src")
         self._environment = environment | {
             "POWERTOOLS_SERVICE_NAME": f"prismline-{definition.service}",
+            "PRISMLINE_PROCESS_NAME": definition.name,
             "PYTHONPATH": ":".join(filter(None, [source, environment.get("PYTHONPATH")])),
         }
         self._logger = logger

@@ -369,13 +369,15 @@ class TestPaths:
     def test_a_cell_shows_every_attempt_that_met_an_error(self, world: ApiWorld, acme: Api) -> None:
         run_id = acme.post("/jobs", urls_job(1))["run"]["run_id"]
         ledger, run = world.deps.ledger, world.deps.ledger.run(run_id)
-        (task,) = ledger.start_tasks(run, ledger.tasks(run))
+        (task,) = ledger.start_tasks(run, ledger.tasks(run), worker="fetcher")
         ledger.give_back_tasks(run, [GivenBackTask(task, "<b>503</b>", interrupted=True, duration_ms=4)])
-        (task,) = ledger.start_tasks(run, ledger.tasks(run))
+        (task,) = ledger.start_tasks(run, ledger.tasks(run), worker="2026/03/01/[$LATEST]0af")
         ledger.end_tasks(run, [TaskEnding(task, error="404 Not Found", duration_ms=5)])
         first, second = acme.get(f"/runs/{run_id}/cells/0")["errors"]
         assert (first["attempt"], first["error"], first["interrupted"]) == (1, "<b>503</b>", True)
         assert (second["attempt"], second["error"], second["duration_ms"]) == (2, "404 Not Found", 5)
+        assert (first["worker"], second["worker"]) == ("fetcher", "2026/03/01/[$LATEST]0af")
+        assert acme.get(f"/runs/{run_id}/cells/0")["worker"] == second["worker"]
 
     def test_a_run_of_chunks_has_the_indices_of_their_items(self, world: ApiWorld, acme: Api) -> None:
         world.deps.bucket.write("cubes/field.fits", b"a cube")

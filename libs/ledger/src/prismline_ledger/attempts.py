@@ -17,18 +17,18 @@ _MAY_START = Attr("status").is_in(sorted(ALLOWED_FROM[ChunkStatus.IN_PROGRESS]))
 class Attempts(LedgerBase):
     """Transitions of a chunk from PENDING to its end, and the counts of its timed-out rows."""
 
-    def start_chunk(self, run_id: str, chunk_id: str) -> Started | Skipped:
-        """Begin an attempt at a chunk, unless the chunk has ended.
+    def start_chunk(self, run_id: str, chunk_id: str, *, worker: str | None = None) -> Started | Skipped:
+        """Begin an attempt at a chunk, unless the chunk has ended. worker: the process that makes it.
 
         A chunk that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only
         one of them ends the chunk.
         """
         moment = self._clock()
         change = Change(
-            {"status": ChunkStatus.IN_PROGRESS.value, "started_at": moment},
+            {"status": ChunkStatus.IN_PROGRESS.value, "started_at": moment} | ({"worker": worker} if worker else {}),
             defaults={"first_started_at": moment},
             adds={"attempts": 1},
-            removes=("n_done",),
+            removes=("n_done",) if worker else ("n_done", "worker"),
             condition=_MAY_START,
         )
         chunk = self._update_chunk(run_id, chunk_id, change)

@@ -274,7 +274,7 @@ class LedgerBase:
             sets["charged_attempts"] = chunk.attempts
             if attempt_error is not None:
                 sets["errors"] = with_error(
-                    chunk, attempt_error, sets["completed_at"], duration_ms=duration_ms, attempt=read.attempts
+                    chunk, attempt_error, sets["completed_at"], duration_ms=duration_ms, attempted=read
                 )
             removes = ("uncharged_ms", "error", "n_done") if to is ChunkStatus.COMPLETED else ("uncharged_ms",)
             run = self.run(chunk.run_id) if late and chunk.shard is not None else None

@@ -256,9 +256,10 @@ class Tasks(Splitting):
 
     # ---- the worker
 
-    def start_tasks(self, run: RunItem, tasks: Iterable[TaskItem]) -> list[TaskItem]:
+    def start_tasks(self, run: RunItem, tasks: Iterable[TaskItem], *, worker: str | None = None) -> list[TaskItem]:
         """Begin an attempt at each task that may have one. Return the tasks of these attempts.
 
+        worker: the process that makes the attempts.
         A task that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only one
         of them ends the task. After `STARTS` collisions with other workers, a task is left to them: each of them has
         its own message for it.
@@ -272,6 +273,7 @@ class Tasks(Splitting):
             changes = [
                 {"status": TaskStatus.IN_PROGRESS.value, "started_at": moment, "attempts": task.attempts + 1}
                 | ({} if task.first_started_at else {"first_started_at": moment})
+                | ({} if worker is None else {"worker": worker})
                 for task in left
             ]
             done = self._replace(left, changes, "status", "attempts")
@@ -501,5 +503,5 @@ def _outcome(ending: TaskEnding, task: TaskItem, moment: str) -> dict[str, Any]:
         return outcome | {name: ending.result.model_dump(exclude_none=True)}
     error = ending.error or "The error is unknown."
     if took is not None:  # an attempt ended it
-        outcome["errors"] = with_error(task, error, moment, duration_ms=took, attempt=ending.task.attempts)
+        outcome["errors"] = with_error(task, error, moment, duration_ms=took, attempted=ending.task)
     return outcome | {"error": truncate(error)}

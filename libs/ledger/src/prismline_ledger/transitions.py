@@ -83,15 +83,20 @@ def with_error(
     *,
     duration_ms: int | None,
     interrupted: bool = False,
-    attempt: int | None = None,
+    attempted: ChunkItem | TaskItem | None = None,
 ) -> list[dict[str, Any]]:
-    """The errors of `item` and that of an attempt (default: the latest one). The latest MAX_KEPT_ERRORS are kept."""
+    """The errors of `item` and that of an attempt. The latest MAX_KEPT_ERRORS are kept.
+
+    attempted: the item as it was when this attempt began. None: it is `item`, and the attempt is the latest one.
+    """
+    began = attempted or item
     latest = AttemptError(
-        attempt=item.attempts if attempt is None else attempt,
+        attempt=began.attempts,
         at=at,
         duration_ms=duration_ms,
         error=truncate(error, MAX_KEPT_ERROR_BYTES),
         interrupted=interrupted,
+        worker=began.worker,
     )
     kept = [*item.errors, latest][-MAX_KEPT_ERRORS:]
     return [each.model_dump(exclude_defaults=True) for each in kept]

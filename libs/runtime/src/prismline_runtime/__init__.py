@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from prismline_runtime.run_queues import NO_QUEUE_CODES, RunQueues
     from prismline_runtime.settings import ServiceSettings
     from prismline_runtime.storage import Bucket, TooLargeError
-    from prismline_runtime.telemetry import service_logger, service_metrics
+    from prismline_runtime.telemetry import process_name, service_logger, service_metrics
     from prismline_runtime.transport import Transport, batches
 
 #: The module of each name.
@@ -95,6 +95,7 @@ _MODULES = {
     "error_code": "errors",
     "fault_point": "faults",
     "is_unexpected": "errors",
+    "process_name": "telemetry",
     "queue_handler": "routing",
     "reader_errors": "errors",
     "service_logger": "telemetry",
@@ -143,6 +144,7 @@ __all__ = [
     "error_code",
     "fault_point",
     "is_unexpected",
+    "process_name",
     "queue_handler",
     "reader_errors",
     "service_logger",

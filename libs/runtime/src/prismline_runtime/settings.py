@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings
 
 
@@ -28,6 +28,16 @@ class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
     grace_seconds: float = Field(default=20.0, ge=0, description="How long work in flight may continue after SIGTERM.")
     heartbeat_file: Path | None = Field(
         default=None, description="A file that the consumer touches every second while it is healthy; unset: none."
+    )
+
+
+class ProcessSettings(BaseSettings, env_ignore_empty=True):
+    """The name of a process."""
+
+    process_name: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("PRISMLINE_PROCESS_NAME", "AWS_LAMBDA_LOG_STREAM_NAME"),
+        description="Name of the process in the attempts that it makes; default: its log stream, or host and number.",
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
+
+from prismline_runtime.settings import ProcessSettings
 
 #: Namespace prefix of all metrics.
 METRICS_NAMESPACE = "Prismline"
@@ -16,6 +20,11 @@ METRICS_NAMESPACE = "Prismline"
 def service_logger(service: str) -> Logger:
     """The logger of `service`. It writes JSON lines with appended keys such as `run_id` and `chunk_id`."""
     return Logger(service=f"prismline-{service}", utc=True)
+
+
+def process_name() -> str:
+    """The name of this process: that of its supervisor, its log stream on Lambda, or its host and number."""
+    return ProcessSettings().process_name or f"{socket.gethostname()}-{os.getpid()}"
 
 
 @contextmanager

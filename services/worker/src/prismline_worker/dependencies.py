@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger
 
 from prismline_coordination import CoordinationServer
 from prismline_ledger import Ledger
-from prismline_runtime import Bucket, PresignedRanges, Transport, clients, service_logger
+from prismline_runtime import Bucket, PresignedRanges, Transport, clients, process_name, service_logger
 from prismline_worker.fit_process import FitProcess
 from prismline_worker.settings import WorkerSettings
 
@@ -27,6 +27,8 @@ class Dependencies:
     logger: Logger
     #: Valkey. Without it, runs with `max_concurrency` wait; the splitter begins none.
     valkey: CoordinationServer = field(default_factory=lambda: CoordinationServer(None))
+    #: The name of this process, for the attempts that it makes.
+    name: str | None = None
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -42,4 +44,5 @@ class Dependencies:
             fitter=FitProcess(),
             logger=service_logger("worker"),
             valkey=CoordinationServer.from_environment(),
+            name=process_name(),
         )

@@ -106,7 +106,7 @@ def _process(
     run_states: RunStateCache,
 ) -> None:
     """Begin an attempt, and record and announce its end."""
-    start = deps.ledger.start_chunk(command.run_id, command.chunk_id)
+    start = deps.ledger.start_chunk(command.run_id, command.chunk_id, worker=deps.name)
     if isinstance(start, Skipped):
         if start.chunk.state is NewerStatus.NEWER:
             reason = f"{command.chunk_id} has the status {start.chunk.status}, which this worker does not know."

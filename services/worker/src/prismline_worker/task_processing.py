@@ -89,7 +89,7 @@ class _Work(Generic[T]):
 
     def begin(self, ready: list[TaskItem]) -> list[TaskItem]:
         """Begin attempts at tasks. Return those that have begun."""
-        started = self.deps.ledger.start_tasks(self.run, ready)
+        started = self.deps.ledger.start_tasks(self.run, ready, worker=self.deps.name)
         fault_point("tasks.started", run_id=self.run.run_id)
         return started
 

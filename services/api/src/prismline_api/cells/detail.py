@@ -29,9 +29,9 @@ def cell_view(run_id: str, cell: int, deps: Dependencies) -> CellView:
 
 def _chunk(chunk: ChunkItem, cell: int, run: RunItem, deps: Dependencies) -> CellView:
     same = (
-        "status reference n_items created_at first_started_at started_at attempt_ended_at completed_at duration_ms"
-        " attempts n_done interruptions deferrals deferred_at resends error last_error recovery summary n_blank"
-        " n_timed_out"
+        "status reference n_items created_at first_started_at started_at worker attempt_ended_at completed_at"
+        " duration_ms attempts n_done interruptions deferrals deferred_at resends error last_error recovery summary"
+        " n_blank n_timed_out"
     )
     return CellView(
         cell=cell,
@@ -54,8 +54,8 @@ def _errors(item: ChunkItem | TaskItem) -> list[AttemptErrorView]:
 
 def _task(task: TaskItem, run: RunItem, deps: Dependencies) -> CellView:
     same = (
-        "status created_at first_started_at started_at completed_at duration_ms attempts interruptions not_before error"
-        " last_error recovery"
+        "status created_at first_started_at started_at worker completed_at duration_ms attempts interruptions"
+        " not_before error last_error recovery"
     )
     result = task.result
     return CellView(

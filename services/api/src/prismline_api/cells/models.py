@@ -16,6 +16,9 @@ _DIFFERENCES = (
 _BYTES = "base64 of one byte for each cell."
 
 
+WORKER = Field(description="The process that made it. Absent: not known.")
+
+
 class CellColumns(Response):
     """One value for each cell, in the order of their numbers. An unknown time is -1."""
 
@@ -57,6 +60,7 @@ class AttemptErrorView(Response):
     duration_ms: int | None = None
     error: Annotated[str, Field(description="The error, cut to 240 bytes.")]
     interrupted: Annotated[bool, Field(description="Whether a dependency did not answer: then it does not count.")]
+    worker: Annotated[str | None, WORKER] = None
 
 
 class CellView(Response):
@@ -75,6 +79,9 @@ class CellView(Response):
     created_at: str
     first_started_at: Annotated[str | None, Field(description="When the first attempt began.")] = None
     started_at: Annotated[str | None, Field(description="When the latest attempt began.")] = None
+    worker: Annotated[str | None, Field(description="The process that made the latest attempt. Absent: not known.")] = (
+        None
+    )
     attempt_ended_at: Annotated[str | None, Field(description="When an attempt last ended with an error.")] = None
     completed_at: str | None = None
     duration_ms: int | None = None

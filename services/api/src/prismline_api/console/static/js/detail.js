@@ -1,7 +1,7 @@
 // The panel of one cell: its history, its errors, its input and output, and its dead letters.
 import { get } from "./api.js";
+import { attempts, lanes } from "./attempts.js";
 import { badge, bytes, copyButton, count, duration, el, moment, plural, replace } from "./dom.js";
-import { table } from "./tables.js";
 
 // Interval at which the number of finished items of a chunk in progress is polled. Its worker reports at the same one.
 const REPORT_MS = 5000;
@@ -18,48 +18,6 @@ const times = (number) => (number ? plural(number, "time") : null);
 
 const underway = (cell) => cell.unit === "chunk" && cell.status === "in_progress";
 const share = (cell) => (cell.n_done ? `${count(cell.n_done)} of ${count(cell.n_items)}` : "no report yet");
-
-// The known attempts: those that ended with an error, and the latest one. Of other attempts nothing is known: their
-// worker died, or they are older than the errors that the ledger keeps.
-function attempts(cell) {
-  const errors = new Map(cell.errors.map((error) => [error.attempt, error]));
-  const rows = [];
-  let silent = 0;
-  const told = () => {
-    if (silent)
-      rows.push([
-        silent === 1 ? "1 more" : `${count(silent)} more`,
-        "–",
-        "–",
-        el("span", { class: "hint" }, "no record: the worker died, or the attempt is too old"),
-      ]);
-    silent = 0;
-  };
-  for (let number = 1; number <= cell.attempts; number += 1) {
-    const error = errors.get(number);
-    const latest = number === cell.attempts;
-    if (!error && !latest) {
-      silent += 1;
-      continue;
-    }
-    told();
-    const took = error ? error.duration_ms : cell.status === "completed" ? cell.duration_ms : undefined;
-    const what = error
-      ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
-      : ({ completed: "completed", in_progress: "in progress" }[cell.status] ??
-        el("span", { class: "hint" }, "no record: the worker died"));
-    const at = error?.at ?? (cell.status === "completed" ? cell.completed_at : undefined);
-    rows.push([
-      count(number),
-      moment(at, { seconds: true, day: at?.slice(0, 10) !== cell.created_at.slice(0, 10) }),
-      took === undefined ? "–" : duration(took / 1000),
-      what,
-    ]);
-  }
-  return rows.length
-    ? table("Attempts", [["Attempt", "number"], ["Ended"], ["Took", "number"], ["Outcome", "wide"]], rows)
-    : null;
-}
 
 // The events of the cell, the earliest first.
 function history(cell) {
@@ -154,6 +112,7 @@ export async function showDetail(into, path, number, run) {
     cell.attempts
       ? [
           el("h3", {}, "Attempts"),
+          lanes(cell),
           el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attempts" }, attempts(cell)),
         ]
       : null,
