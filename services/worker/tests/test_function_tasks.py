@@ -27,7 +27,7 @@ from prismline_localstack.standins.site import Site
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import Bucket
-from prismline_worker import finalizing
+from prismline_worker import finalizing, run_state_cache
 
 pytestmark = pytest.mark.emulator
 
@@ -206,6 +206,24 @@ def test_a_run_keeps_the_code_that_it_began_with(world: FunctionsWorld) -> None:
     waits = waiting_for(world.tasks.run, now()) or ""
     assert f"is not {world.code[:12]}" in waits
     assert "`prismline retry RUN --code latest`" in waits
+
+
+def test_a_run_that_waits_is_logged_once_a_minute_however_many_messages_it_has(
+    world: FunctionsWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = world.open_run([1, 2, 3])
+    (world.folder / "author.py").write_text(AUTHOR.replace("item * factor", "item * factor + 1"))
+
+    def logged() -> list[str]:
+        return [record.__dict__["reason"] for record in caplog.records if record.message == "run_waits"]
+
+    for name in ids:
+        assert world.process([name])
+    assert len(logged()) == 1
+    assert f"is not {world.code[:12]}" in logged()[0]
+    monkeypatch.setattr(run_state_cache, "LOGGED_SECONDS", 0.0)
+    assert world.process(ids)
+    assert len(logged()) == 2
 
 
 def test_a_message_of_a_recovery_is_processed_with_the_code_that_the_run_was_moved_to(world: FunctionsWorld) -> None:

@@ -411,7 +411,7 @@ def test_the_chunks_of_a_resumed_run_are_processed_at_once(world: WorkerWorld, c
 
 
 def test_the_number_of_remembered_runs_is_limited(world: WorkerWorld, clock: Clock) -> None:
-    run_states = run_state_cache.RunStateCache(world.ledger, most=2)
+    run_states = run_state_cache.RunStateCache(world.ledger, world.deps.logger, most=2)
     for run_id in ("a", "b", "c"):
         world.ledger.open_run(NewRun(run_id=run_id, survey="s", job_id="j", workload="w"))
         assert not run_states.stopped(run_id)

@@ -124,7 +124,6 @@ class FunctionTasks:
     def _waits(
         self, tasks: Sequence[TaskItem], error: UnavailableError, work: Work[FunctionTerms]
     ) -> dict[str, float | None]:
-        self._deps.logger.info("tasks_wait", extra={"reason": str(error)})
         work.waits(str(error))
         return dict.fromkeys(task.task_id for task in tasks)
 

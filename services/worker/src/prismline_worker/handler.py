@@ -28,7 +28,7 @@ from prismline_worker.workload import connect_workloads
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
     """The worker's handler with its dependencies."""
-    run_states = RunStateCache(deps.ledger)
+    run_states = RunStateCache(deps.ledger, deps.logger)
     process = partial(on_chunk_process, deps=deps, workloads=connect_workloads(deps), run_states=run_states)
     kinds = TaskKinds(urls=UrlTasks.connect(deps), functions=FunctionTasks(deps))
     on_tasks = partial(on_tasks_process, deps=deps, kinds=kinds, run_states=run_states)

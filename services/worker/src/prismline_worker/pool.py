@@ -20,7 +20,7 @@ from prismline_worker.task_processing import TaskKinds, on_tasks_process
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
     """The handler of a pool with its dependencies."""
-    kinds, run_states = TaskKinds(functions=FunctionTasks(deps)), RunStateCache(deps.ledger)
+    kinds, run_states = TaskKinds(functions=FunctionTasks(deps)), RunStateCache(deps.ledger, deps.logger)
     on_tasks = partial(on_tasks_process, deps=deps, kinds=kinds, run_states=run_states)
     return queue_handler(deps.transport, deps.logger, {FunctionTasksProcess: on_tasks}, errors=deps.ledger)
 

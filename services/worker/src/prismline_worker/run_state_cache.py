@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 
+from aws_lambda_powertools import Logger
+
 from prismline_contracts.base import now
 from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger, seconds_since
@@ -15,6 +17,8 @@ SEEN_SECONDS = 5.0
 MOST_RUNS = 256
 #: Least time, in seconds, between two records of what a run waits for.
 WAITING_SECONDS = 30.0
+#: Least time, in seconds, between two log lines of a process that say so.
+LOGGED_SECONDS = 60.0
 
 
 class RunStateCache:
@@ -24,12 +28,15 @@ class RunStateCache:
     are not remembered: a recovery may resume a run, and a chunk that is then still skipped would lose its message.
     """
 
-    def __init__(self, ledger: Ledger, *, seconds: float = SEEN_SECONDS, most: int = MOST_RUNS) -> None:
+    def __init__(self, ledger: Ledger, logger: Logger, *, seconds: float = SEEN_SECONDS, most: int = MOST_RUNS) -> None:
         self._ledger = ledger
+        self._logger = logger
         self._seconds = seconds
         self._most = most
         #: When each run was last read (`time.monotonic` seconds), and its item.
         self._seen: OrderedDict[str, tuple[float, RunItem]] = OrderedDict()
+        #: When it was last logged that a run waits (`time.monotonic` seconds), the latest at the end.
+        self._logged: OrderedDict[str, float] = OrderedDict()
 
     def stopped(self, run_id: str) -> bool:
         """Whether the run was stopped. Raises PermanentError if there is no such run."""
@@ -49,7 +56,16 @@ class RunStateCache:
         return run
 
     def waits(self, run_id: str, reason: str) -> None:
-        """Record in the run's item what its work waits for, for people to see. At most every `WAITING_SECONDS`."""
+        """Record in the run's item what its work waits for, for people to see. At most every `WAITING_SECONDS`.
+
+        Each message of the run that waits calls this, but only one of them in `LOGGED_SECONDS` is logged.
+        """
+        if time.monotonic() - self._logged.get(run_id, -LOGGED_SECONDS) >= LOGGED_SECONDS:
+            self._logger.info("run_waits", extra={"reason": reason})
+            self._logged.pop(run_id, None)
+            self._logged[run_id] = time.monotonic()
+            while len(self._logged) > self._most:
+                self._logged.popitem(last=False)
         run = self.run(run_id)
         if run.waiting_at is not None and seconds_since(run.waiting_at, now()) < WAITING_SECONDS:
             return

@@ -88,7 +88,6 @@ class UrlTasks:
             try:
                 run = await self._run_slots(stack, tasks, work.command.max_concurrency)
             except UnavailableError as error:
-                self._deps.logger.info("tasks_wait", extra={"reason": str(error)})
                 await asyncio.to_thread(work.waits, str(error))
                 return dict.fromkeys(task.task_id for task in tasks)
             hosts, waits, missing = await self._host_slots(stack, tasks)
