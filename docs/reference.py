@@ -626,7 +626,8 @@ def _first_line(name: str) -> str:
 
 def _template_parameters_page() -> str:
     found: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
-    for stack, template in read_stacks().items():
+    stacks = read_stacks(pools=True)
+    for stack, template in stacks.items():
         for name, each in template["Parameters"].items():
             values = ", ".join(_code(value) for value in each.get("AllowedValues", ())) if name != "LogDays" else ""
             default = "required" if "Default" not in each else _code(each["Default"]) if each["Default"] != "" else ""
@@ -636,7 +637,6 @@ def _template_parameters_page() -> str:
         " every stack that declares the\nparameter; later deployments keep it. `ImageUri` and the likes of it are set"
         " by the deploy tool.\n\n"
     )
-    n_stacks = len(read_stacks())
     return text + _table(
         ("parameter", "default", "values", "meaning", "stacks"),
         (
@@ -645,7 +645,7 @@ def _template_parameters_page() -> str:
                 default,
                 values,
                 max(meanings.values(), key=len),
-                "all" if len(meanings) == n_stacks else ", ".join(meanings),
+                "all" if len(meanings) == len(stacks) else ", ".join(meanings),
             )
             for (name, default, values), meanings in sorted(found.items())
         ),
@@ -654,8 +654,8 @@ def _template_parameters_page() -> str:
 
 def _alarms_page() -> str:
     rows = []
-    for stack, _, alarm in of_kind(read_stacks(), "CloudWatch::Alarm"):
-        name = str(alarm["AlarmName"]["Fn::Sub"]).removeprefix("prismline-${Environment}-")
+    for stack, _, alarm in of_kind(read_stacks(pools=True), "CloudWatch::Alarm"):
+        name = str(alarm["AlarmName"]["Fn::Sub"]).removeprefix("prismline-${Environment}-").replace("${Pool}", "<pool>")
         threshold = alarm.get("Threshold")
         above = f"{_value(threshold)}" if threshold is not None else ""
         operator = str(alarm.get("ComparisonOperator", ""))
@@ -708,7 +708,7 @@ def _log_lines_page() -> str:
 
 
 def _permissions_page() -> str:
-    stacks = read_stacks()
+    stacks = read_stacks(pools=True)
     text = (
         "# Roles and permissions\n\nFor the platform team: the roles of the stacks and the actions that each may take."
         " The templates also limit the resources.\nEvery role but the deployer has the boundary"

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from prismline_deploy.pools import POOL_TEMPLATE
 from prismline_localstack.settings import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/how-to/alerts.md").read_text()
@@ -14,8 +15,10 @@ NAMED = [name for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE) for 
 NAMED += re.findall(r"`prismline-<environment>-([a-z-]+)`", PAGE)
 ALARMS = sorted(
     name
-    for template in REPOSITORY.glob("services/*/template.yaml")
-    for name in re.findall(r'AlarmName: !Sub "prismline-\$\{Environment\}-([a-z-]+)"', template.read_text())
+    for template in [*REPOSITORY.glob("services/*/template.yaml"), REPOSITORY / POOL_TEMPLATE]
+    for name in re.findall(
+        r'AlarmName: !Sub "prismline-\$\{Environment\}-([a-z-]+)"', template.read_text().replace("${Pool}", "red")
+    )
 )
 
 
