@@ -51,6 +51,40 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_the_screen(page: Page, scen
     assert not any(found.values()), {where: what for where, what in found.items() if what}
 
 
+def test_axe_finds_nothing_in_filled_dialogs_and_the_keyboard_opens_and_closes_them(page: Page, scene: Scene) -> None:
+    dialog = page.get_by_role("dialog")
+    found = {}
+    for address, name, says in (
+        (f"/console/runs/{scene.bad_run}", "Rerun failed", "chunks will be retried in this run"),
+        (f"/console/runs/{scene.bad_run}", "Export", "completed chunks"),
+        (f"/console/dead-letters?run_id={scene.bad_run}", "Recover chosen", "will be sent back to their queues"),
+    ):
+        page.goto(address)
+        if "dead-letters" in address:
+            page.get_by_role("checkbox", name="Choose all that are listed").check()
+        button = page.get_by_role("button", name=name)
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text(says)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            found[name, width] = violations(page)
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_role("button", name=name)).to_be_focused()
+    assert not any(found.values()), {where: what for where, what in found.items() if what}
+
+
+def test_a_printed_page_has_its_content_and_no_controls(page: Page, scene: Scene) -> None:
+    page.goto(f"/console/runs/{scene.bad_run}")
+    expect(page.get_by_role("table", name="Failures by error")).to_be_visible()
+    page.emulate_media(media="print")
+    expect(page.get_by_role("table", name="Failures by error")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
+    expect(page.get_by_role("button", name="Export")).to_be_hidden()
+    assert len(page.pdf()) > 10_000
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_in_the_form_where_people_sign_in(
     browser: Browser, console: Console, monkeypatch: pytest.MonkeyPatch, theme: str
