@@ -181,3 +181,27 @@ def test_the_rest_takes_as_long_as_it_did_on_average() -> None:
     assert (found.per_second, found.remaining_seconds) == (1.0, 20.0)
     assert pace(Counts(None, 9, 1), MOMENT, NOW).remaining_seconds is None  # type: ignore[union-attr]
     assert pace(Counts(30, 0, 0), MOMENT, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "latest", "expected"),
+    [
+        ({}, "b" * 64, True),
+        ({}, "a" * 64, False),
+        ({}, None, False),
+        ({"drained_at": MOMENT}, "b" * 64, False),
+        ({"drained_at": MOMENT, "finalization": "{}"}, "b" * 64, True),
+        ({"cancelled_at": MOMENT}, "b" * 64, False),
+    ],
+    ids=["older", "same", "unknown", "drained", "not finalized", "stopped"],
+)
+def test_a_run_that_has_not_ended_says_that_it_keeps_an_earlier_code_alive(
+    fields: dict[str, Any], latest: str | None, expected: bool
+) -> None:
+    item = run(unit="task", workload="measure", code="a" * 64, **fields)
+    found = said(replace(RUNNING, latest_code=latest), item, Counts(2, 1, 0))
+    assert ("keeps_code" in found) is expected
+    if expected:
+        assert found["keeps_code"].startswith(
+            "It began with the code aaaaaaaaaaaa of measure, which has bbbbbbbbbbbb now."
+        )

@@ -216,3 +216,12 @@ def test_a_run_shows_how_far_its_finalization_has_come(
     failed = finalization.status == "FAILED"
     assert view["warnings"] == (["`finalize` has failed: a bug"] if failed else [])
     assert {each["name"]: each["allowed"] for each in view["actions"]}["retry"] is failed
+
+
+@pytest.mark.parametrize(("code", "keeps"), [(OLDER, True), (CODE, False)])
+def test_a_run_that_keeps_an_earlier_code_alive_says_so(world: ApiWorld, acme: Api, code: str, keeps: bool) -> None:
+    run_id = acme.post("/jobs", job(code=code), expect=202)["run"]["run_id"]
+    ingest_run(world.deps.ledger, run_id, ['{"path":"a"}'], workload="measure", code=code)
+    found = {each["name"]: each["sentence"] for each in acme.get(f"/runs/{run_id}")["conditions"]}
+    assert ("keeps_code" in found) is keeps
+    assert not keeps or f"prismline retry {run_id} --code latest" in found["keeps_code"]

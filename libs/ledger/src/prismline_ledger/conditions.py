@@ -53,6 +53,8 @@ class ConditionName(StrEnum):
     REFITTING = "refitting"
     #: Its items have ended, and the function's `finalize` is called.
     FINALIZING = "finalizing"
+    #: It keeps an earlier code of its function alive.
+    KEEPS_CODE = "keeps_code"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Observed:
     cancel_requested_at: str | None = None
     #: Whether its job is open. Such a run is announced when the job is closed.
     job_is_open: bool = False
+    #: The code that the run's function was registered with last. None: not known.
+    latest_code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,17 @@ def _conditions(
             ConditionName.FINALIZING,
             f"Its items have ended, and `finalize` is called (attempt {max(1, due.attempts)}).{why}",
         )
+    if run is not None and needs_code(run) and observed.latest_code not in (None, run.code):
+        codes = f"the code {str(run.code)[:12]} of {run.workload}, which has {str(observed.latest_code)[:12]} now"
+        move = f"`prismline retry {run.run_id} --code latest`"
+        sentence = f"It began with {codes}. Keep the earlier code until the run has ended, or move the run: {move}."
+        yield ConditionName.KEEPS_CODE, sentence
+
+
+def needs_code(run: RunItem) -> bool:
+    """Whether workers still need the code of the function with which the run began."""
+    ended = run.drained_at is not None and due_finalization(run) is None
+    return run.code is not None and run.cancelled_at is None and not ended
 
 
 def _is_cancelling(run: RunItem | None, status: str | None, requested_at: str | None) -> bool:

@@ -38,6 +38,7 @@ from prismline_api.models import (
 )
 from prismline_api.parameters import RunStatus, Status, WithRecords
 from prismline_api.troubles import trouble
+from prismline_api.workloads import latest_registration
 from prismline_contracts.base import timestamp
 from prismline_contracts.finalization import finalization_of
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
@@ -47,7 +48,7 @@ from prismline_contracts.objects import manifest_copy_key
 from prismline_contracts.tasks import TaskItem, TaskStatus
 from prismline_contracts.workloads import is_function, unit_of
 from prismline_http.auth import Caller
-from prismline_http.problems import conflict, not_found
+from prismline_http.problems import ProblemError, conflict, not_found
 from prismline_ledger import Costs as SpentCosts
 from prismline_ledger import Counts as LedgerCounts
 from prismline_ledger import (
@@ -58,6 +59,7 @@ from prismline_ledger import (
     conditions_of,
     going_on,
     has_ended,
+    needs_code,
     pace,
     queue_of,
     retry_of,
@@ -454,10 +456,20 @@ def _conditions(
         observed = replace(
             observed, queue=_look_at(queue_of(run, observed.status), deps), retries=_retries(run, deps) if run else None
         )
+    if run is not None and needs_code(run):
+        observed = replace(observed, latest_code=_latest_code(run.workload, deps))
     return [
         ConditionView(name=each.name, sentence=each.sentence)
         for each in conditions_of(observed, run, counts, deps.clock())
     ]
+
+
+def _latest_code(function: str, deps: Dependencies) -> str | None:
+    """The code with which a function was registered last. None if that cannot be read: the run is shown anyway."""
+    try:
+        return deps.recent.get_or_load(("code", function), lambda: latest_registration(function, deps).code)
+    except (ProblemError, TransientError):
+        return None
 
 
 def _look_at(queue: str, deps: Dependencies) -> QueueLook | None:
