@@ -5,6 +5,9 @@ for each spectrum). Each round starts an api process and sends the requests of t
 range of the map and its coarsest tile in parallel, until nothing is pending; then another map, the tiles of a closer
 view, and spectra along a row and a column. The processor time and the memory are those of the api process.
 
+Before the rounds, Chromium opens the pages once, with an api process that has read nothing: seconds until it first
+paints content (`paint`), and until the map of the cube is complete.
+
     python benchmarks/console_maps.py [--rounds 3] [--nx 3600] [--ny 500] [--keep]
 
 `--keep` serves the console with the generated run until Ctrl-C, so that you can open it in a browser.
@@ -32,6 +35,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from playwright.sync_api import expect, sync_playwright
 
 from prismline_api.dependencies import Dependencies
 from prismline_contracts.base import chunk_id
@@ -42,6 +46,7 @@ from prismline_ledger import NewChunk, NewRun, Outcome, Started
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.processes import processor_seconds
+from tests.console import chromium
 
 #: Channels of a survey like GRS; rows that a worker writes at a time.
 CHANNELS, BLOCK_ROWS = 424, 4945
@@ -49,6 +54,8 @@ CHANNELS, BLOCK_ROWS = 424, 4945
 STORED_CHANNELS = 100
 CHUNKS = 16
 CUBE = "cubes/bench/field.fits"
+#: The times of the browser at which the page first had content.
+PAINTS = "performance.getEntriesByName('first-contentful-paint')"
 
 
 def main() -> None:
@@ -72,8 +79,10 @@ def main() -> None:
                 print(f"{state.url('api')}/console/runs/{run_id}/cube", flush=True)
                 while True:
                     time.sleep(3600)
+            painted = in_the_browser(state.url("api"), run_id)
             rounds = [one_round(run_id, key, arguments) for _ in range(arguments.rounds)]
-            print(json.dumps({"outputs_mb": round(size / 1e6), "median": median(rounds), "rounds": rounds}, indent=2))
+            found = {"outputs_mb": round(size / 1e6), "browser": painted, "median": median(rounds), "rounds": rounds}
+            print(json.dumps(found, indent=2))
         finally:
             harness.down(home)
 
@@ -166,7 +175,9 @@ def rows(geometry: CubeGeometry, first: int, count: int) -> pa.Table:
         for name, values in lists.items()
     }  # fmt: skip
     schema = arrow_schema(geometry)
-    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    # Columns of other decomposers have no values.
+    empty = [None] * count
+    return pa.table([pa.array(columns.get(field.name, empty), field.type) for field in schema], schema=schema)
 
 
 def one_round(run_id: str, key: str, arguments: argparse.Namespace) -> dict[str, float]:
@@ -197,6 +208,27 @@ def one_round(run_id: str, key: str, arguments: argparse.Namespace) -> dict[str,
         found["sky"] = elapsed(lambda: client.get("/sky").raise_for_status())
         found["peak_rss_mb"] = peak_megabytes(pid)
         return {name: round(value, 3) for name, value in found.items()}
+
+
+def in_the_browser(url: str, run_id: str) -> dict[str, float]:
+    """Seconds until each page paints content for the first time, and until the map of the cube is complete."""
+    found: dict[str, float] = {}
+    with sync_playwright() as playwright:
+        browser = chromium.launch(playwright.chromium)
+        for name, path in (("runs", "runs"), ("run", f"runs/{run_id}"), ("cube", f"runs/{run_id}/cube")):
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.goto(f"{url}/console/{path}")
+            expect(page.locator("h1")).to_be_visible()
+            while not page.evaluate(f"{PAINTS}.length"):
+                page.wait_for_timeout(50)
+            found[f"{name}_paint"] = page.evaluate(f"{PAINTS}[0].startTime") / 1000
+            if name == "cube":
+                expect(page.locator("#legend")).not_to_be_empty(timeout=120_000)
+                expect(page.locator("#progress")).to_be_empty(timeout=120_000)
+                found["map_complete"] = page.evaluate("performance.now()") / 1000
+            page.close()
+        browser.close()
+    return {name: round(value, 3) for name, value in found.items()}
 
 
 def open_map(client: httpx.Client, name: str, level: int) -> tuple[float, float]:
