@@ -83,7 +83,7 @@ else
 endif
 
 check-templates:
-	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml services/worker/pool.yaml
+	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml services/worker/pool.yaml services/worker/gpu.yaml
 
 check-versions:
 	$(BIN)/python releases.py check

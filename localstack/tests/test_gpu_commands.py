@@ -1,4 +1,4 @@
-"""`prismline gpu`, on the emulator's EC2 and SSM."""
+"""`prismline gpu`, on the emulator's EC2, and on an auto-scaling group as on AWS."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from prismline_cli.connection import Connection
 from prismline_cli.whole import app
 from prismline_localstack.gpu import start_gpu, stop_gpu
+from prismline_runtime import Instances
 
 
 def run(*arguments: str) -> Result:
@@ -52,16 +53,6 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def parameter(environment: str) -> str:
-    name = f"/prismline/{environment}/resources/gpu/instance_id"
-    return boto3.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
-
-
-def set_parameter(environment: str, value: str) -> None:
-    name = f"/prismline/{environment}/resources/gpu/instance_id"
-    boto3.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
-
-
 def states(environment: str) -> dict[str, str]:
     """The states of all instances with the name of the GPU."""
     ec2: Any = boto3.client("ec2")
@@ -74,67 +65,57 @@ def states(environment: str) -> dict[str, str]:
 
 
 @pytest.mark.emulator
-def test_up_starts_one_instance_and_writes_its_id_for_the_services(environment: str) -> None:
+def test_up_starts_one_instance_which_the_services_find(environment: str) -> None:
     assert run("up").exit_code == 0
-    instance = parameter(environment)
-    assert states(environment) == {instance: "running"}
+    (instance,) = states(environment)
+    (found,) = Instances(boto3.client("ec2"), environment).running("gpu")
+    assert found["InstanceId"] == instance
     again = run("up")
     assert again.stdout == f"GPU up: {instance}.\n"
-    assert (parameter(environment), states(environment)) == (instance, {instance: "running"})
+    assert states(environment) == {instance: "running"}
 
 
 @pytest.mark.emulator
-def test_down_terminates_the_instance_and_writes_none_for_the_services(environment: str) -> None:
-    instance = start_gpu(Connection(environment))
+def test_down_terminates_the_instance(environment: str) -> None:
+    (instance,) = start_gpu(Connection(environment))
     assert run("down").stdout == f"GPU down: {instance} terminated.\n"
-    assert (parameter(environment), states(environment)) == ("none", {instance: "terminated"})
+    assert states(environment) == {instance: "terminated"}
     assert run("down").stdout == "GPU down: no instance was running.\n"
-    after = start_gpu(Connection(environment))
-    assert after != instance
-    assert parameter(environment) == after
-
-
-@pytest.mark.emulator
-def test_an_instance_that_was_started_but_not_written_for_the_services_is_used(environment: str) -> None:
-    instance = start_gpu(Connection(environment))
-    set_parameter(environment, "none")
-    assert start_gpu(Connection(environment)) == instance
-    assert parameter(environment) == instance
+    assert start_gpu(Connection(environment)) != [instance]
 
 
 @pytest.mark.emulator
 def test_a_stopped_instance_is_replaced_and_down_terminates_both(environment: str) -> None:
-    stopped = start_gpu(Connection(environment))
+    (stopped,) = start_gpu(Connection(environment))
     ec2: Any = boto3.client("ec2")
     ec2.stop_instances(InstanceIds=[stopped])
-    running = start_gpu(Connection(environment))
-    assert parameter(environment) == running != stopped
+    (running,) = start_gpu(Connection(environment))
+    assert running != stopped
     assert sorted(stop_gpu(Connection(environment))) == sorted([stopped, running])
 
 
 @pytest.mark.emulator
 def test_the_gpu_of_another_environment_is_left_alone(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = start_gpu(Connection(environment))
-    assert start_gpu(Connection(f"{environment}-2")) != theirs
+    (theirs,) = start_gpu(Connection(environment))
+    assert start_gpu(Connection(f"{environment}-2")) != [theirs]
     stop_gpu(Connection(f"{environment}-2"))
     assert states(environment) == {theirs: "running"}
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("value", [None, "none", " None ", "i-00000000000000000", "rubbish"])
-def test_status_says_that_the_gpu_is_down(environment: str, value: str | None) -> None:
-    if value is not None:
-        set_parameter(environment, value)
-    result = run("status")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("GPU down: ")
+def test_status_says_that_the_gpu_is_down(environment: str) -> None:
+    assert run("status").stdout.startswith("GPU down: no instance; ")
     assert json.loads(run("status", "--json").stdout)["up"] is False
+    (instance,) = start_gpu(Connection(environment))
+    ec2: Any = boto3.client("ec2")
+    ec2.stop_instances(InstanceIds=[instance])
+    assert run("status").stdout.startswith(f"GPU down: {instance} is stopped; ")
 
 
 @pytest.mark.emulator
 def test_status_is_one_line_about_instance_and_model(environment: str, model: str) -> None:
     assert run("status").stdout == f"GPU down: no instance; {model} answers.\n"
-    instance = start_gpu(Connection(environment))
+    (instance,) = start_gpu(Connection(environment))
     assert run("status").stdout == f"GPU up: {instance} is running; {model} answers.\n"
     assert json.loads(run("status", "--json").stdout) == {
         "up": True,
@@ -148,20 +129,45 @@ def test_status_is_one_line_about_instance_and_model(environment: str, model: st
 @pytest.mark.emulator
 def test_status_says_when_the_model_does_not_answer(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPTION_BASE_URL", "http://127.0.0.1:9/v1")
-    instance = start_gpu(Connection(environment))
+    (instance,) = start_gpu(Connection(environment))
     assert run("status").stdout == f"GPU up: {instance} is running; http://127.0.0.1:9/v1 does not answer.\n"
 
 
+@pytest.fixture
+def on_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command takes the emulator for AWS."""
+    monkeypatch.setattr("prismline_localstack.gpu.is_aws", lambda _: True)
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("on_aws")
+def test_on_aws_up_and_down_change_the_size_of_the_group_which_may_have_more_instances(environment: str) -> None:
+    name = f"prismline-{environment}-gpu"
+    scaling: Any = boto3.client("autoscaling")
+    scaling.create_auto_scaling_group(AutoScalingGroupName=name, MinSize=0, MaxSize=3, AvailabilityZones=["a"])
+
+    def desired() -> int:
+        (group,) = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
+        return int(group["DesiredCapacity"])
+
+    assert run("up").stdout == "GPU: the group starts an instance; `prismline gpu status` shows when it runs.\n"
+    assert desired() == 1
+    scaling.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
+    run("up")
+    assert desired() == 2, "those that run are kept"
+    assert run("down").exit_code == 0
+    assert desired() == 0
+    assert states(environment) == {}, "the group alone starts and ends instances"
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("on_aws")
 @pytest.mark.parametrize("command", ["up", "down"])
-def test_nothing_is_started_or_stopped_on_aws(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path))
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "mine")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+def test_on_aws_without_a_group_the_sentence_names_its_template(environment: str, command: str) -> None:
     result = run(command)
     assert result.exit_code == 2
-    assert "in an emulator only" in result.stderr
+    assert result.stderr.replace("\n", " ").startswith(f"{environment} has no group of GPU instances.")
+    assert "services/worker/gpu.yaml" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])

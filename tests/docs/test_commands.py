@@ -121,6 +121,12 @@ NOT_RUN = {
     " --parameter FunctionSubnetIds=subnet-0aaa,subnet-0bbb --parameter FunctionSecurityGroupIds=sg-0ccc": (
         "the emulator refuses templates with Fargate: tests/templates checks the template with these parameters"
     ),
+    "aws cloudformation deploy --stack-name prismline-prod-gpu --template-file services/worker/gpu.yaml"
+    " --capabilities CAPABILITY_IAM --parameter-overrides Environment=prod VpcId=vpc-0aaa"
+    " SubnetIds=subnet-0aaa,subnet-0bbb WorkerSecurityGroupId=sg-0ccc MaximumInstances=2": (
+        "tests/e2e/test_gpu_group.py creates the stack on the emulator with these parameters"
+    ),
+    "prismline gpu up": "a sentence names the command, which localstack/tests/test_gpu_commands.py runs",
     "gh attestation verify prismline_worker-1.1.0-py3-none-any.whl --repo OWNER/REPOSITORY": "nothing is attested yet",
     "cosign verify --certificate-oidc-issuer https://token.actions.githubusercontent.com"
     " --certificate-identity-regexp '^https://github.com/OWNER/REPOSITORY/' \"$IMAGE\"": "no image is signed yet",

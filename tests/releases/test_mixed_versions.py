@@ -21,9 +21,11 @@ import pytest
 import releases
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 from prismline_localstack.demos import captions
+from prismline_localstack.gpu import start_gpu
 from prismline_localstack.harness import load_state
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.standins.discord import DiscordStandIn
+from prismline_runtime import clients
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.releases import wheels
@@ -173,6 +175,10 @@ def test_a_recording_waits_for_the_gpu_and_people_are_alerted(mixed: Mixed, tmp_
     captions.make_recording(tmp_path)
     interactions = load_state().url("interactions") + "/interactions"
     run_id = captions.outage(mixed.system.connection, mixed.discord, interactions, tmp_path, print)
+    (instance,) = start_gpu(mixed.system.connection)
+    # Release 1.0.0 of worker and dead-letter consumer read the instance's id here, where people wrote it.
+    name = f"/prismline/{mixed.system.connection.environment}/resources/gpu/instance_id"
+    clients.ssm().put_parameter(Name=name, Value=instance, Type="String")
     segments = captions.recovery(mixed.system.connection, mixed.discord, run_id, print)
     assert {segment.status for segment in segments} == {"complete"}
 

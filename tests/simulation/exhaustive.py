@@ -74,7 +74,7 @@ STEP_SECONDS = 60.0
 #: Calls by which a worker begins to end a chunk, or to announce its end again.
 _ENDINGS = frozenset({"transact_write_items", "put_events"})
 #: Operations whose answers a process keeps longer than its messages.
-_KEPT = frozenset({"get_queue_url", "get_parameter", "describe_instances", "models"})
+_KEPT = frozenset({"get_queue_url", "describe_instances", "models"})
 _DRAWN = re.compile(
     r" at 0x[0-9a-f]+|"
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]"

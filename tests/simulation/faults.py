@@ -359,7 +359,7 @@ def dependency_of(service: str, parameters: Mapping[str, Any]) -> str:
     """The dependency that a call needs."""
     if service == "dynamodb":
         return "workflow-state" if str(parameters.get("TableName", "")).endswith("workflow-state") else "ledger"
-    return "ec2" if service == "ssm" else service
+    return service
 
 
 def applies(kind: str, service: str, operation: str, parameters: Mapping[str, Any]) -> bool:

@@ -1941,36 +1941,25 @@ def test_a_state_that_fails(backend: Backend, state: dict[str, Any], error: str)
     assert (ended["status"], ended["error"]) == ("FAILED", error)
 
 
-# ---- SSM and EC2
+# ---- EC2
 
 
-def test_a_parameter(backend: Backend) -> None:
-    name = f"/{backend.unique}/instance"
-    assert refusal(backend.ssm.get_parameter, Name=name) == "ParameterNotFound"
-    backend.ssm.put_parameter(Name=name, Value="a", Type="String")
-    assert refusal(backend.ssm.put_parameter, Name=name, Value="b", Type="String") == "ParameterAlreadyExists"
-    backend.ssm.put_parameter(Name=name, Value="c", Type="String", Overwrite=True)
-    answer = backend.ssm.get_parameter(Name=name)["Parameter"]
-    assert (answer["Name"], answer["Value"], answer["Version"]) == (name, "c", 2)
+def test_an_instance_is_found_by_its_tags_and_its_state(backend: Backend) -> None:
+    instance_id = backend.new_instance(unique=backend.unique)
 
+    def found(tag: str, state: str) -> list[dict[str, Any]]:
+        filters = [
+            {"Name": "tag:unique", "Values": [tag]},
+            {"Name": "instance-state-name", "Values": [state]},
+        ]
+        reservations = backend.ec2.describe_instances(Filters=filters)["Reservations"]
+        return [instance for reservation in reservations for instance in reservation["Instances"]]
 
-def test_an_instance(backend: Backend) -> None:
-    instance_id = backend.new_instance()
-
-    def described() -> dict[str, Any]:
-        ((instance,),) = (
-            reservation["Instances"]
-            for reservation in backend.ec2.describe_instances(InstanceIds=[instance_id])["Reservations"]
-        )
-        return dict(instance)
-
-    backend.eventually(lambda: described()["State"]["Name"] == "running")
-    assert described()["PrivateIpAddress"]
+    backend.eventually(lambda: found(backend.unique, "running"))
+    (instance,) = found(backend.unique, "running")
+    assert instance["InstanceId"] == instance_id
+    assert instance["PrivateIpAddress"]
+    assert found("another", "running") == []
     backend.stop_instance(instance_id)
-    backend.eventually(lambda: described()["State"]["Name"] == "stopped")
-    missing = refusal(backend.ec2.describe_instances, InstanceIds=["i-0ffffffffffffffff"])
-    assert missing == "InvalidInstanceID.NotFound"
-
-
-def test_what_is_no_instance(backend: Backend) -> None:
-    assert refusal(backend.ec2.describe_instances, InstanceIds=["none"]) == "InvalidInstanceID.Malformed"
+    backend.eventually(lambda: found(backend.unique, "stopped"))
+    assert found(backend.unique, "running") == []

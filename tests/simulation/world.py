@@ -23,6 +23,7 @@ from prismline_cli.connection import Connection
 from prismline_contracts.commands import RUN_QUEUE_TAG, Queue, queue_name, run_queue_prefix
 from prismline_contracts.finalization import due_finalization
 from prismline_contracts.items import OPEN_RUNS, RunItem
+from prismline_contracts.resources import GPU, resource_tags
 from prismline_coordination import server
 from prismline_ledger import Ledger
 from prismline_runtime import Transport, clients, dynamodb, storage, transport
@@ -48,9 +49,8 @@ from tests.simulation.workloads import (
 #: The deployment's name.
 ENVIRONMENT = "sim"
 _RUN_QUEUES = run_queue_prefix(ENVIRONMENT)
-#: The id of the GPU instance, and the parameter that holds it.
+#: The id of the GPU instance.
 INSTANCE = "i-0123456789abcdef0"
-GPU_PARAMETER = f"/prismline/{ENVIRONMENT}/resources/gpu/instance_id"
 #: Settings of services that make a few tasks a long list with several shards, blocks, messages and pages. The splitter
 #: only wants to know whether there is a Valkey server (`slots.StandInValkey`).
 SMALL_SETTINGS = {
@@ -328,11 +328,8 @@ class World:
         """`up`: the instance runs and its model answers. `mute`: it runs but does not answer. `down`: there is none."""
         self.trace.note(self.scheduler.time, "gpu", state)
         self.gpu = state
-        with self.looking():
-            self.aws.ssm.put_parameter(
-                Name=GPU_PARAMETER, Value="none" if state == "down" else INSTANCE, Type="String", Overwrite=True
-            )
-        self.aws.instances[INSTANCE] = Instance("stopped" if state == "down" else "running", "10.0.0.7")
+        tags = resource_tags(ENVIRONMENT, GPU)
+        self.aws.instances[INSTANCE] = Instance("stopped" if state == "down" else "running", "10.0.0.7", tags)
 
     def ask_model(self, path: str, answer: Callable[[], httpx.Response]) -> httpx.Response:
         """A request to the caption model."""
@@ -432,8 +429,7 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     """Names in the services' modules, with their replacements in a world."""
     found: list[tuple[Any, str, Callable[[World], Any]]] = []
     found += [
-        (clients, name, partial(_client, name))
-        for name in ("dynamodb", "ec2", "events", "s3", "sqs", "ssm", "stepfunctions")
+        (clients, name, partial(_client, name)) for name in ("dynamodb", "ec2", "events", "s3", "sqs", "stepfunctions")
     ]
     dependencies = [import_module(f"{service}.dependencies") for service in _packages()]
     found += [(module, "service_logger", lambda world: lambda _: world.logger) for module in dependencies]

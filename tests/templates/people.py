@@ -34,7 +34,16 @@ ADMINISTRATOR = "administrator"
 DEPLOYER, KEY, NONE = "deployer", "API key", "none"
 
 #: Commands of the harness, which start a system on this machine or look at it.
-LOCAL = ("up", "down", "status", "logs", "gpu", "demo", "demo-captions", "demo-faults", "demo-urls")
+LOCAL = ("up", "down", "status", "logs", "demo", "demo-captions", "demo-faults", "demo-urls")
+#: The command of the harness for the GPU instances of AWS too: the actions that it needs, and on what.
+GPU = {
+    "autoscaling:DescribeAutoScalingGroups": "*",
+    "autoscaling:SetDesiredCapacity": (
+        f"arn:${{AWS::Partition}}:autoscaling:{ACCOUNT}:autoScalingGroup:*:autoScalingGroupName"
+        "/prismline-${Environment}-gpu"
+    ),
+    "ec2:DescribeInstances": "*",
+}
 #: Commands of the deploy tool. `roles.py` has the rules for the deployer's rights.
 DEPLOYING = ("deploy", "publish", "rollback")
 #: Each AWS command of the documentation: the actions that it needs, and on what in the example of the page.
@@ -135,6 +144,7 @@ def rows() -> Iterator[Row]:
         yield _row(tuple(f"prismline {name}" for name in of_aws), needs(module))
     yield Row(tuple(f"prismline {name}" for name in DEPLOYING), DEPLOYER)
     yield Row(tuple(f"prismline {name}" for name in LOCAL), NONE)
+    yield _row(("prismline gpu",), set(GPU.items()))
     for command, needed in AWS.items():
         yield _row((f"aws {command}",), set(needed.items()))
 

@@ -128,7 +128,8 @@ def swallowed_rights(stacks: Stacks) -> Iterator[str]:
 def wide_boundary(stacks: Stacks) -> Iterator[str]:
     """The boundary allows only resources named after Prismline; of other resources services may read descriptions."""
     beyond = re.compile(
-        r"cloudwatch:(Describe|Get|List)\w+|ec2:Describe\*|ec2:(Create|Delete)NetworkInterface|ec2:\w+PrivateIpAddresses"
+        r"autoscaling:Describe\w+|cloudwatch:(Describe|Get|List)\w+"
+        r"|ec2:(Describe\*|(Create|Delete)NetworkInterface|\w+PrivateIpAddresses)"
         r"|ecr:GetAuthorizationToken|logs:(\*LogDeliver\*|Describe\w+|GetQueryResults|PutResourcePolicy)"
         r"|sqs:(GetQueueAttributes|ListQueues)"
         r"|states:SendTask\w+|xray:(Get|Put)\*"

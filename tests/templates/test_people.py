@@ -52,6 +52,7 @@ def test_every_aws_command_of_the_documentation_has_a_row() -> None:
         ("prismline compare", "API key"),
         ("prismline deadletters", "API key"),
         ("prismline alerts", "API key"),
+        ("prismline gpu", "operator"),
         ("prismline prune", "administrator"),
         ("prismline jobs keys create", "administrator"),
         ("aws logs filter-log-events", "on-call"),

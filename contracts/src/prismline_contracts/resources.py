@@ -1,22 +1,16 @@
 """Resources that workloads need and that are not always there, such as a GPU instance.
 
-An SSM parameter holds the id of the current instance of each resource.
+A resource is one or several EC2 instances. Services find them by their tags.
 """
 
 from __future__ import annotations
 
 #: The resource that the captions workload needs.
 GPU = "gpu"
-#: Value of the parameter while there is no instance.
-NO_INSTANCE = "none"
+#: Tags of an instance: the resource that it is, and its environment.
+RESOURCE_TAG, ENVIRONMENT_TAG = "prismline:resource", "prismline:environment"
 
 
-def instance_id_parameter(environment: str, resource: str) -> str:
-    """Name of the SSM parameter that holds the id of the EC2 instance of `resource`."""
-    return f"/prismline/{environment}/resources/{resource}/instance_id"
-
-
-def normalize_instance_id(value: str | None) -> str | None:
-    """The instance id in the parameter's value. None if the value is absent, empty or `none`."""
-    stripped = (value or "").strip()
-    return None if stripped.lower() in {"", NO_INSTANCE} else stripped
+def resource_tags(environment: str, resource: str) -> dict[str, str]:
+    """The tags of the instances of a resource."""
+    return {ENVIRONMENT_TAG: environment, RESOURCE_TAG: resource}

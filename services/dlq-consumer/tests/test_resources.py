@@ -1,4 +1,4 @@
-"""Checks whether a resource is up, in the emulator's SSM and EC2."""
+"""Checks whether a resource is up, in the emulator's EC2."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import pytest
 
+from prismline_contracts.resources import resource_tags
 from prismline_dlq_consumer.decisions import Resource
 from prismline_dlq_consumer.resources import Ec2Resources, asked_once
 from prismline_runtime import Instances
@@ -20,35 +21,40 @@ def environment(aws_env: dict[str, str]) -> str:
 
 
 def resources(environment: str) -> Ec2Resources:
-    return Ec2Resources(Instances(boto3.client("ssm"), boto3.client("ec2"), environment))
+    return Ec2Resources(Instances(boto3.client("ec2"), environment))
 
 
-def set_instance(environment: str, value: str) -> None:
-    name = f"/prismline/{environment}/resources/gpu/instance_id"
-    boto3.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+def start(environment: str, resource: str) -> str:
+    """Start an instance of a resource, and return its id."""
+    ec2: Any = boto3.client("ec2")
+    tags = [{"Key": key, "Value": value} for key, value in resource_tags(environment, resource).items()]
+    of_instance = [{"ResourceType": "instance", "Tags": tags}]
+    made = ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, TagSpecifications=of_instance)
+    instance: str = made["Instances"][0]["InstanceId"]
+    return instance
 
 
 def test_a_resource_that_nobody_set_up_is_down(environment: str) -> None:
     assert resources(environment).look_up("gpu") == Resource("gpu", up=False)
 
 
-def test_the_sentinel_means_down(environment: str) -> None:
-    set_instance(environment, "none")
+def test_instances_of_other_resources_and_environments_do_not_count(environment: str) -> None:
+    start(environment, "disk")
+    start(f"{environment}-2", "gpu")
     assert not resources(environment).look_up("gpu").up
 
 
-def test_an_instance_is_up_while_it_runs_and_its_id_is_read_fresh(environment: str) -> None:
+def test_a_resource_is_up_while_one_of_its_instances_runs(environment: str) -> None:
     ec2: Any = boto3.client("ec2")
     found = resources(environment)
-    instance = ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
-    set_instance(environment, instance)
+    first, second = start(environment, "gpu"), start(environment, "gpu")
+    assert found.look_up("gpu") == Resource("gpu", up=True)
+    ec2.stop_instances(InstanceIds=[first])
     assert found.look_up("gpu").up
-    ec2.stop_instances(InstanceIds=[instance])
+    ec2.terminate_instances(InstanceIds=[second])
     assert not found.look_up("gpu").up
-    ec2.start_instances(InstanceIds=[instance])
+    ec2.start_instances(InstanceIds=[first])
     assert found.look_up("gpu").up
-    set_instance(environment, "i-00000000000000000")
-    assert not found.look_up("gpu").up
 
 
 def test_a_batch_asks_for_a_resource_once() -> None:

@@ -15,9 +15,11 @@ from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_contracts.objects import chunk_key
+from prismline_contracts.resources import GPU, resource_tags
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import Clock, Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_environment
+from prismline_runtime import Instances
 from prismline_worker import model_endpoint
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
@@ -47,9 +49,16 @@ class CaptionsWorld:
                 monkeypatch.setenv(name, value)
         self.handler = build_handler(Dependencies.from_environment())
 
-    def set_gpu(self, value: str) -> None:
-        name = f"/prismline/{self.environment}/resources/gpu/instance_id"
-        boto3.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+    def set_gpu(self, *, up: bool) -> None:
+        """Start an instance of the GPU, or terminate all."""
+        ec2: Any = boto3.client("ec2")
+        tags = [{"Key": key, "Value": value} for key, value in resource_tags(self.environment, GPU).items()]
+        if up:
+            of_instance = [{"ResourceType": "instance", "Tags": tags}]
+            ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, TagSpecifications=of_instance)
+            return
+        running = Instances(ec2, self.environment).running(GPU)
+        ec2.terminate_instances(InstanceIds=[instance["InstanceId"] for instance in running])
 
     def segment(self) -> ChunkItem:
         return self.ledger.chunk(RUN_ID, CHUNK_ID)
@@ -104,24 +113,31 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield CaptionsWorld(environment, bucket, deps.ledger, build_handler(deps), server)
 
 
-@pytest.mark.parametrize("sentinel", [None, "none", " NONE ", "None"])
+@pytest.mark.parametrize("state", ["of another environment", "of another resource", "stopped", "none"])
 def test_ingest_window_gpu_unavailable_raises(
-    world: CaptionsWorld, caplog: pytest.LogCaptureFixture, sentinel: str | None
+    world: CaptionsWorld, caplog: pytest.LogCaptureFixture, state: str
 ) -> None:
-    if sentinel is not None:
-        world.set_gpu(sentinel)
+    ec2: Any = boto3.client("ec2")
+    if state != "none":
+        tags = resource_tags(
+            "other" if "environment" in state else world.environment, "disk" if "resource" in state else GPU
+        )
+        of_instance = [{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}]
+        made = ec2.run_instances(ImageId="ami-1", MinCount=1, MaxCount=1, TagSpecifications=of_instance)
+        if state == "stopped":
+            ec2.stop_instances(InstanceIds=[made["Instances"][0]["InstanceId"]])
     assert world.deliver() == [], "the message is not tried again on its own queue"
     assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
     segment = world.segment()
     assert (segment.state, segment.attempts) == (ChunkStatus.PENDING, 0)
     assert "No GPU is provisioned" in (segment.last_error or "")
     (logged,) = [record.__dict__ for record in caplog.records if record.message == "gpu_unavailable_raised"]
-    assert (logged["segment_id"], logged["gpu_sentinel"]) == (SEGMENT_ID, sentinel or "absent")
+    assert logged["segment_id"] == SEGMENT_ID
     assert not world.server.requests
 
 
 def test_ingest_window_encoder_exception_propagates(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     world.server.replies.append(Reply(500))
     assert world.deliver() == [], "the message is not tried again on its own queue"
     assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
@@ -135,7 +151,7 @@ def test_ingest_window_encoder_exception_propagates(world: CaptionsWorld) -> Non
 @pytest.mark.parametrize("status", [500, 503])
 def test_no_attempt_begins_while_the_model_does_not_answer(world: CaptionsWorld, status: int) -> None:
     """The instance runs, but the model on it does not."""
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     world.server.models = Reply(status)
     for _ in range(7):
         assert world.deliver() == []
@@ -152,7 +168,7 @@ def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(model_endpoint, "time", clock)
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     world.server.models = Reply(503)
     world.deliver()
     world.server.models = ModelServer("").models
@@ -162,7 +178,7 @@ def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
 
 
 def test_a_model_that_is_gone_fails_no_window(world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     with model_server() as gone:
         pass
     world.rebuild(monkeypatch, CAPTION_BASE_URL=gone.url)
@@ -171,20 +187,11 @@ def test_a_model_that_is_gone_fails_no_window(world: CaptionsWorld, monkeypatch:
     assert (world.segment().state, world.segment().attempts) == (ChunkStatus.PENDING, 0)
 
 
-def test_an_instance_without_an_address_is_a_resource_that_is_down(
-    world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.set_gpu("i-0123456789abcdef0")
-    world.rebuild(monkeypatch, CAPTION_BASE_URL=None)
-    assert world.deliver() == []
-    assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
-    assert world.segment().last_error == "The instance i-0123456789abcdef0 has no address."
-
-
-def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.set_gpu(up=True)
     world.deliver()
-    world.set_gpu("none")
+    world.set_gpu(up=False)
+    world.rebuild(monkeypatch)
     assert world.deliver() == []
     assert world.dead_letters() == []
     assert world.segment().state is ChunkStatus.COMPLETED
@@ -198,7 +205,7 @@ def test_a_window_of_a_stopped_run_does_not_wait_for_a_gpu(world: CaptionsWorld)
 
 
 def test_the_message_of_an_overloaded_model_goes_back_to_its_queue(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     world.server.replies.append(Reply(429, headers={"Retry-After": "7"}))
     assert world.deliver() == ["m"]
     segment = world.segment()
@@ -206,17 +213,20 @@ def test_the_message_of_an_overloaded_model_goes_back_to_its_queue(world: Captio
     assert world.dead_letters() == []
 
 
-def test_the_gpus_parameter_is_read_for_each_message(world: CaptionsWorld) -> None:
-    world.set_gpu("none")
+def test_an_instance_that_has_come_up_is_noticed_after_a_few_seconds(
+    world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(model_endpoint, "time", clock)
     world.deliver()
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
+    clock.advance(5.0)
     assert world.deliver() == []
     assert world.segment().state is ChunkStatus.COMPLETED
-    world.set_gpu("none")
 
 
 def test_a_window_is_completed_with_the_caption_of_its_frames(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     assert world.deliver() == []
     segment, caption = world.segment(), world.caption()
     assert (segment.state, segment.summary) == (ChunkStatus.COMPLETED, "A cat sits on a wall.")
@@ -229,7 +239,7 @@ def test_a_window_is_completed_with_the_caption_of_its_frames(world: CaptionsWor
 
 
 def test_the_first_caption_of_a_window_counts(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     world.deliver()
     first = world.caption()
     world.server.replies.append(Reply())
@@ -240,7 +250,7 @@ def test_the_first_caption_of_a_window_counts(world: CaptionsWorld) -> None:
 
 @pytest.mark.parametrize("content", ["", "  ", None])
 def test_a_window_without_a_real_caption_is_never_completed(world: CaptionsWorld, content: str | None) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     world.server.replies.append(Reply(200, {"model": "m", "choices": [{"message": {"content": content}}]}))
     assert world.deliver() == ["m"]
     segment = world.segment()
@@ -248,7 +258,7 @@ def test_a_window_without_a_real_caption_is_never_completed(world: CaptionsWorld
 
 
 def test_a_damaged_caption_file_fails_the_window_and_the_error_does_not_quote_it(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     key = f"captions/session=s-1/run={RUN_ID}/{CHUNK_ID}.json"
     boto3.client("s3").put_object(Bucket=world.bucket, Key=key, Body=b'{"caption": "secret"')
     assert world.deliver() == []
@@ -259,7 +269,7 @@ def test_a_damaged_caption_file_fails_the_window_and_the_error_does_not_quote_it
 
 
 def test_frames_that_are_missing_fail_the_window_with_the_reason(world: CaptionsWorld) -> None:
-    world.set_gpu("i-0123456789abcdef0")
+    world.set_gpu(up=True)
     boto3.client("s3").delete_object(Bucket=world.bucket, Key="f/1.png")
     assert world.deliver() == []
     segment = world.segment()

@@ -29,7 +29,6 @@ class Backend:
     s3: Any
     events: Any
     stepfunctions: Any
-    ssm: Any
     ec2: Any
 
     def __init__(self) -> None:
@@ -47,8 +46,8 @@ class Backend:
         """Poll `look` and return its first true result. Raises AssertionError after `patience` seconds."""
         raise AssertionError
 
-    def new_instance(self) -> str:
-        """Start an instance. Return its id."""
+    def new_instance(self, **tags: str) -> str:
+        """Start an instance with these tags. Return its id."""
         raise AssertionError
 
     def stop_instance(self, instance_id: str) -> None:
@@ -83,7 +82,7 @@ class Fake(Backend):
         super().__init__()
         self.hub = PlainHub()
         self.aws = Aws(self.hub)
-        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
+        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ec2"):
             setattr(self, service, getattr(self.aws, service))
 
     def wait(self, seconds: float) -> None:
@@ -97,8 +96,8 @@ class Fake(Backend):
             self.hub.advance(_POLL_SECONDS)
         raise AssertionError("it did not happen")
 
-    def new_instance(self) -> str:
-        self.aws.instances["i-0123456789abcdef0"] = Instance("running", "10.0.0.7")
+    def new_instance(self, **tags: str) -> str:
+        self.aws.instances["i-0123456789abcdef0"] = Instance("running", "10.0.0.7", tags)
         return "i-0123456789abcdef0"
 
     def stop_instance(self, instance_id: str) -> None:
@@ -114,7 +113,7 @@ class Emulated(Backend):
         super().__init__()
         # On AWS the default stays: a download requests the size first.
         environment = emulator | {"AWS_RESPONSE_CHECKSUM_VALIDATION": "when_supported"}
-        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
+        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ec2"):
             setattr(self, service, make_client(service, environment))
 
     def wait(self, seconds: float) -> None:
@@ -129,8 +128,16 @@ class Emulated(Backend):
             time.sleep(_POLL_SECONDS)
         raise AssertionError("it did not happen")
 
-    def new_instance(self) -> str:
-        made = self.ec2.run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="t3.micro")
+    def new_instance(self, **tags: str) -> str:
+        made = self.ec2.run_instances(
+            ImageId="ami-12345678",
+            MinCount=1,
+            MaxCount=1,
+            InstanceType="t3.micro",
+            TagSpecifications=[
+                {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+            ],
+        )
         return str(made["Instances"][0]["InstanceId"])
 
     def stop_instance(self, instance_id: str) -> None:

@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.aws.base import Client, client_error, operation
+from tests.simulation.aws.base import Client, operation
 
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
 @dataclass
 class Instance:
-    """An instance. The simulation sets it: `aws.instances["i-..."] = Instance("running", "10.0.0.7")`."""
+    """An instance. The simulation sets it: `aws.instances["i-..."] = Instance("running", "10.0.0.7", tags)`."""
 
     #: `pending`, `running`, `stopping`, `stopped`, `shutting-down` or `terminated`.
     state: str
     private_ip: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 class EC2(Client):
@@ -28,24 +28,18 @@ class EC2(Client):
     service = "ec2"
 
     @operation
-    def describe_instances(self, *, InstanceIds: Sequence[str] = ()) -> dict[str, Any]:
+    def describe_instances(self, *, Filters: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         known: dict[str, Instance] = self._aws.instances
-        for instance_id in InstanceIds:
-            if not re.fullmatch(r"i-[0-9a-f]{8}([0-9a-f]{9})?", instance_id):
-                raise client_error("DescribeInstances", "InvalidInstanceID.Malformed", f'Invalid id: "{instance_id}"')
-        missing = [instance_id for instance_id in InstanceIds if instance_id not in known]
-        if missing:
-            plural = "s" if len(missing) > 1 else ""
-            raise client_error(
-                "DescribeInstances",
-                "InvalidInstanceID.NotFound",
-                f"The instance ID{plural} '{', '.join(missing)}' do{'' if plural else 'es'} not exist",
-            )
-        return {
-            "Reservations": [
-                {"Instances": [_described(instance_id, known[instance_id])]} for instance_id in InstanceIds or known
-            ]
-        }
+        passing = [name for name, each in known.items() if all(_passes(each, wanted) for wanted in Filters)]
+        return {"Reservations": [{"Instances": [_described(name, known[name])]} for name in passing]}
+
+
+def _passes(instance: Instance, wanted: Mapping[str, Any]) -> bool:
+    name = wanted["Name"]
+    if name == "instance-state-name":
+        return instance.state in wanted["Values"]
+    assert name.startswith("tag:"), f"there is no filter {name} here"
+    return instance.tags.get(name.removeprefix("tag:")) in wanted["Values"]
 
 
 def _described(instance_id: str, instance: Instance) -> dict[str, Any]:

@@ -6,7 +6,20 @@ The stacks use more services. CloudFormation creates their resources within the 
 from __future__ import annotations
 
 #: By the name that requests are signed for.
-SERVICES = ("cloudformation", "dynamodb", "ec2", "events", "iam", "monitoring", "s3", "sqs", "ssm", "states", "sts")
+SERVICES = (
+    "autoscaling",
+    "cloudformation",
+    "dynamodb",
+    "ec2",
+    "events",
+    "iam",
+    "monitoring",
+    "s3",
+    "sqs",
+    "ssm",
+    "states",
+    "sts",
+)
 #: The services that only `prismline up --functions` needs.
 FUNCTION_SERVICES = ("ecr", "lambda")
 #: The emulator itself: its state is stored on request, and it tells the ages of messages.

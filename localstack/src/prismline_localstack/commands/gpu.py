@@ -11,13 +11,17 @@ from prismline_localstack.gpu import gpu_status, start_gpu, stop_gpu
 
 
 def up_command(as_json: AsJson = False) -> None:
-    """Start the GPU instance in the emulator."""
-    instance_id = start_gpu(Connection.open())
-    print_json({"instance_ids": [instance_id]}) if as_json else console.print(f"GPU up: {instance_id}.")
+    """Start a GPU instance, unless there is one. On AWS the group of services/worker/gpu.yaml starts it."""
+    instances = start_gpu(Connection.open())
+    if as_json:
+        print_json({"instance_ids": instances})
+        return
+    waits = "GPU: the group starts an instance; `prismline gpu status` shows when it runs."
+    console.print(f"GPU up: {', '.join(instances)}." if instances else waits)
 
 
 def down_command(as_json: AsJson = False) -> None:
-    """Terminate the GPU instance in the emulator. Captions wait until it is up again."""
+    """Terminate the GPU instances. Captions wait; on AWS the group starts an instance again when some do."""
     stopped = stop_gpu(Connection.open())
     if as_json:
         print_json({"instance_ids": stopped})
@@ -28,14 +32,14 @@ def down_command(as_json: AsJson = False) -> None:
 def status_command(
     as_json: AsJson = False,
 ) -> None:
-    """Show the GPU instance, and whether its model answers."""
+    """Show a GPU instance, and whether its model answers."""
     status = gpu_status(Connection.open())
     print_json({"up": status.up} | status._asdict()) if as_json else console.print(str(status), soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:
     """Add the group `gpu` to `app`."""
-    group = typer.Typer(help="Start and stop the GPU that captions need, in the emulator.", no_args_is_help=True)
+    group = typer.Typer(help="Start and stop the GPU that captions need.", no_args_is_help=True)
     group.command("up")(up_command)
     group.command("down")(down_command)
     group.command("status")(status_command)

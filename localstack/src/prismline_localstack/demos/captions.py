@@ -89,7 +89,7 @@ def outage(
 def recovery(connection: Connection, discord: DiscordStandIn, run_id: str, say: Callable[[str], None]) -> list[Segment]:
     """The second half: the GPU comes up, and every window gets its caption. Return the segments of the session."""
     client = Client.open()
-    say(f"The GPU is up: {start_gpu(connection)}.")
+    say(f"The GPU is up: {', '.join(start_gpu(connection))}.")
     with stderr.status("captioning") as status:
 
         def ended() -> RunView | None:

@@ -25,10 +25,11 @@ from prismline_contracts.base import chunk_id
 from prismline_contracts.commands import Queue, queue_name
 from prismline_contracts.delivery import LIMITS
 from prismline_contracts.items import ChunkStatus
-from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter
+from prismline_contracts.resources import GPU
 from prismline_localstack.demos import DemoResult, synthetic
 from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for
+from prismline_localstack.gpu import start_gpu, stop_gpu
 from prismline_runtime import clients
 
 #: Number of chunks of the run, and of spectra in each.
@@ -73,18 +74,18 @@ FAULTS: list[dict[str, Any]] = [
 
 def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[[str], None]) -> RunView:
     """Inject the faults into a system that runs with `SETTINGS` and `faults_file`. Return the run at its end."""
-    instance = _start_instance(connection)
+    start_gpu(connection)
     faults_file.write_text(json.dumps(FAULTS))
     fields = {"survey": "faults", "chunk_size": CHUNK_SIZE, "tolerated_failure_percent": TOLERATED_PERCENT}
     run_id = submit(connection, str(cube), fields)
     say(f"Run {run_id}: {len(TRANSIENT)} chunks fail transiently, {len(PERMANENT)} permanently, one kills its worker.")
     _send_garbage(connection)
     say("Sent garbage to the queue of chunks.")
-    _set_instance(connection, NO_INSTANCE)
+    stop_gpu(connection)
     say(f"The resource {RESOURCE} went down.")
     wait_for(lambda: _deferred(connection, run_id), "a dead letter to be deferred")
     say(f"Deferred dead letters: {', '.join(_deferred(connection, run_id))}.")
-    _set_instance(connection, instance)
+    start_gpu(connection)
     say(f"The resource {RESOURCE} is back.")
     view = wait_for(lambda: _with_status(run_id, "failed", "completed"), "the run to end")
     say(f"The run {view.run.status}: {view.completed} chunks completed, {view.failed} failed.")
@@ -127,18 +128,6 @@ def _show_trouble(connection: Connection, run_id: str) -> None:
             error = chunk.error or chunk.last_error or "-"
             table.add_row(chunk.chunk_id, chunk.status, str(chunk.attempts), str(chunk.deferrals), error)
     console.print(table)
-
-
-def _start_instance(connection: Connection) -> str:
-    answer = clients.ec2().run_instances(ImageId="ami-00000000", MinCount=1, MaxCount=1)
-    instance: str = answer["Instances"][0]["InstanceId"]
-    _set_instance(connection, instance)
-    return instance
-
-
-def _set_instance(connection: Connection, value: str) -> None:
-    name = instance_id_parameter(connection.environment, RESOURCE)
-    clients.ssm().put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
 
 def _send_garbage(connection: Connection) -> None:

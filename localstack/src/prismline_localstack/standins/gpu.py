@@ -198,6 +198,8 @@ def create_app() -> FastAPI:
         title="GPU stand-in", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(refuse_pages)]
     )
     faults: list[Fault] = []
+    #: The metrics of vLLM that the instances of the GPU report.
+    counted = {"request_success_total": 0, "num_requests_running": 0, "num_requests_waiting": 0}
 
     @app.exception_handler(RequestRefusedError)
     async def refused(_: Request, error: RequestRefusedError) -> Response:
@@ -206,6 +208,12 @@ def create_app() -> FastAPI:
     @app.get("/health")
     async def health() -> Response:
         return Response()
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        labels = f'{{model_name="{MODEL}"}}'
+        lines = [f"vllm:{name}{labels} {value}" for name, value in counted.items()]
+        return Response("\n".join([*lines, ""]), media_type="text/plain")
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -225,7 +233,13 @@ def create_app() -> FastAPI:
         if fault.status is not None:
             headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
             return _error(fault.status, "InjectedError", "An injected fault.", headers=headers)
-        return await run_in_threadpool(_answer, body, empty=fault.empty_caption)
+        counted["num_requests_running"] += 1
+        try:
+            answer = await run_in_threadpool(_answer, body, empty=fault.empty_caption)
+        finally:
+            counted["num_requests_running"] -= 1
+        counted["request_success_total"] += 1
+        return answer
 
     return app
 

@@ -45,7 +45,7 @@ class Dependencies:
             operations=Operations(dynamodb, settings.runs_table),
             transport=transport,
             archive=Archive(Bucket(s3, settings.bucket), s3),
-            resources=Ec2Resources(Instances(clients.ssm(), clients.ec2(), settings.environment)),
+            resources=Ec2Resources(Instances(clients.ec2(), settings.environment)),
             sweeper=SweeperDependencies(
                 ledger=ledger,
                 transport=transport,

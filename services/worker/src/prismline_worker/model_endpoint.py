@@ -1,50 +1,57 @@
-"""Finds the endpoint of the caption model, before an attempt begins."""
+"""Finds the endpoint of a caption model, before an attempt begins."""
 
 from __future__ import annotations
 
+import random
 import time
 
 from prismline_runtime import ResourceUnavailableError
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.gpu import Gpu
 
-#: How long, in seconds, the result of a health probe is reused.
+#: How long, in seconds, what was found is reused.
 LOOK_SECONDS = 5.0
 
 
 class ModelEndpoint:
-    """The endpoint of the caption model on the current GPU instance.
+    """The endpoint of the caption model on one of the running GPU instances.
 
-    `find` reads the SSM parameter of the instance every time. It requests the instance's address and probes the model
-    at most once in `seconds`, so that a backlog of windows does not flood a model that is down.
+    `find` looks for the instances and probes their models at most once in `seconds`, so that a backlog of windows does
+    not flood a model that is down. Each look begins with another instance, so that all get work.
     """
 
     def __init__(self, gpu: Gpu, client: CaptionClient, *, base_url: str | None, seconds: float = LOOK_SECONDS) -> None:
-        """base_url: an endpoint that replaces the one on the instance."""
+        """base_url: an endpoint that replaces those on the instances."""
         self._gpu = gpu
         self._client = client
         self._base_url = base_url
         self._seconds = seconds
-        #: The last probe: the instance, the time (`time.monotonic` seconds), and the result.
-        self._looked: tuple[str, float, str | ResourceUnavailableError] | None = None
+        #: The last look: the time (`time.monotonic` seconds) and the result.
+        self._looked: tuple[float, str | ResourceUnavailableError] | None = None
 
     def find(self) -> str:
         """The base URL of a model that has just answered. Raises ResourceUnavailableError if there is none."""
-        instance_id = self._gpu.instance_id()
-        if self._looked is None or self._looked[0] != instance_id or self._is_old(self._looked[1]):
-            self._looked = (instance_id, time.monotonic(), self._look(instance_id))
-        found = self._looked[2]
+        if self._looked is None or time.monotonic() - self._looked[0] >= self._seconds:
+            self._looked = (time.monotonic(), self._look())
+        found = self._looked[1]
         if isinstance(found, ResourceUnavailableError):
-            raise ResourceUnavailableError(str(found), resource=found.resource)
+            raise type(found)(str(found), resource=found.resource)
         return found
 
-    def _is_old(self, moment: float) -> bool:
-        return time.monotonic() - moment >= self._seconds
-
-    def _look(self, instance_id: str) -> str | ResourceUnavailableError:
+    def _look(self) -> str | ResourceUnavailableError:
         try:
-            base_url = self._base_url or self._gpu.base_url(instance_id)
-            self._client.require(base_url)
+            urls = self._gpu.base_urls()
         except ResourceUnavailableError as error:
             return error
-        return base_url
+        if self._base_url:
+            urls = [self._base_url]
+        random.shuffle(urls)
+        refused = ResourceUnavailableError("The instance has no address yet.", resource=self._gpu.resource)
+        for url in urls:
+            try:
+                self._client.require(url)
+            except ResourceUnavailableError as error:
+                refused = error
+            else:
+                return url
+        return refused

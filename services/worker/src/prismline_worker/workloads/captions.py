@@ -51,18 +51,16 @@ class CaptionsWorkload:
             timeout_seconds=settings.caption_timeout_seconds,
             tries=settings.caption_tries,
         )
-        gpu = Gpu(Instances(clients.ssm(), clients.ec2(), settings.environment), settings.gpu_resource)
+        gpu = Gpu(Instances(clients.ec2(), settings.environment), settings.gpu_resource)
         return cls(deps, ModelEndpoint(gpu, client, base_url=settings.caption_base_url), client)
 
     def require(self, command: ChunkProcess) -> None:
         """Raise ResourceUnavailableError if there is no GPU or its model does not answer."""
         try:
             self._endpoint.find()
-        except GpuUnavailableError as error:
+        except GpuUnavailableError:
             segment_id = f"{command.run_id}/{command.chunk_id}"
-            self._deps.logger.info(
-                "gpu_unavailable_raised", extra={"segment_id": segment_id, "gpu_sentinel": error.sentinel or "absent"}
-            )
+            self._deps.logger.info("gpu_unavailable_raised", extra={"segment_id": segment_id})
             raise
 
     def process(self, command: ChunkProcess, message: Message, progress: Progress) -> Outcome:  # noqa: ARG002
