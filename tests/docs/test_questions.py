@@ -68,7 +68,7 @@ QUESTIONS = (
         "Can the services on AWS run my Python function over my list?",
         "A function of your own",
         "docs/tutorials/own-work.md",
-        "On AWS no worker runs functions yet",
+        "On AWS, [pools](../../services/worker/pools.md) run functions",
     ),
     Question(
         "platform engineer",

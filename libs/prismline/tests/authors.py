@@ -138,3 +138,13 @@ def passes(item: int) -> int:
 @passes.finalize
 def breaks_at_the_end(results: Iterable[Result]) -> int:
     raise ValueError("a bug")
+
+
+@workload(timeout=30)
+def hurries(item: int) -> int:
+    return item
+
+
+@hurries.finalize
+def dawdles(results: Iterable[Result]) -> None:
+    time.sleep(60)

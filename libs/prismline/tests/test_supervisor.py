@@ -208,7 +208,8 @@ def test_the_function_of_finalize_has_the_limits_of_its_workload_and_reads_the_r
         assert supervisor.description.finalize
         assert supervisor.finalize(path, item_id="run.final", attempt=2).value == [5, 1, ["no"], "run.final"]
         assert supervisor.run(1, item_id="a").value == 2, "items can follow, in another process"
-        killed = supervisor.finalize(path, item_id="run.final", timeout=0.0001)
+    with Supervisor("authors:hurries", paths=[HERE]) as supervisor:
+        killed = supervisor.finalize(path, item_id="run.final", timeout=0.2)
         assert (killed.error_type, killed.permanent) == ("prismline.TimedOut", False)
     with Supervisor("authors:square", paths=[HERE]) as supervisor:
         assert not supervisor.description.finalize

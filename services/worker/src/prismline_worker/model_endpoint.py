@@ -9,7 +9,7 @@ from prismline_runtime import ResourceUnavailableError
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.gpu import Gpu
 
-#: How long, in seconds, what was found is reused.
+#: Seconds for which the addresses that were found are used again.
 LOOK_SECONDS = 5.0
 
 
