@@ -37,6 +37,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from playwright.sync_api import expect, sync_playwright
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from prismline_api.dependencies import Dependencies
 from prismline_contracts.base import chunk_id
 from prismline_contracts.decomposition import arrow_schema

@@ -1941,7 +1941,17 @@ def test_a_state_that_fails(backend: Backend, state: dict[str, Any], error: str)
     assert (ended["status"], ended["error"]) == ("FAILED", error)
 
 
-# ---- EC2
+# ---- SSM and EC2
+
+
+def test_a_parameter(backend: Backend) -> None:
+    name = f"/{backend.unique}/instance"
+    assert refusal(backend.ssm.get_parameter, Name=name) == "ParameterNotFound"
+    backend.ssm.put_parameter(Name=name, Value="a", Type="String")
+    assert refusal(backend.ssm.put_parameter, Name=name, Value="b", Type="String") == "ParameterAlreadyExists"
+    backend.ssm.put_parameter(Name=name, Value="c", Type="String", Overwrite=True)
+    answer = backend.ssm.get_parameter(Name=name)["Parameter"]
+    assert (answer["Name"], answer["Value"], answer["Version"]) == (name, "c", 2)
 
 
 def test_an_instance_is_found_by_its_tags_and_its_state(backend: Backend) -> None:

@@ -261,7 +261,7 @@ class TestPages:
         assert "<script>alert" not in page
         assert "There is no run &#34;&gt;&lt;script&gt;alert(1)" in page
         scripts = [attributes["src"] for tag, attributes in tags(page) if tag == "script"]
-        assert scripts == ["/console/static/js/theme.js"]
+        assert scripts == ["/console/static/js/theme.js", "/console/static/js/not-found.js"]
 
     def test_no_page_holds_a_key_or_its_hash(self, world: ApiWorld) -> None:
         key = world.key()

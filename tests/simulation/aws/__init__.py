@@ -18,6 +18,7 @@ from tests.simulation.aws.hub import Hub, PlainHub
 from tests.simulation.aws.loader import EventSource, blueprint
 from tests.simulation.aws.s3 import S3, Bucket, Object
 from tests.simulation.aws.sqs import SQS, Message, Queue
+from tests.simulation.aws.ssm import SSM
 from tests.simulation.aws.stepfunctions import Execution, StateMachine, StepFunctions
 
 __all__ = [
@@ -80,6 +81,7 @@ class Aws:
         self.s3 = S3(self)
         self.events = Events(self)
         self.stepfunctions = StepFunctions(self)
+        self.ssm = SSM(self)
         self.ec2 = EC2(self)
 
     def table(self, name: str) -> Table:

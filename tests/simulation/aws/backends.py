@@ -29,6 +29,7 @@ class Backend:
     s3: Any
     events: Any
     stepfunctions: Any
+    ssm: Any
     ec2: Any
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class Fake(Backend):
         super().__init__()
         self.hub = PlainHub()
         self.aws = Aws(self.hub)
-        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ec2"):
+        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
             setattr(self, service, getattr(self.aws, service))
 
     def wait(self, seconds: float) -> None:
@@ -113,7 +114,7 @@ class Emulated(Backend):
         super().__init__()
         # On AWS the default stays: a download requests the size first.
         environment = emulator | {"AWS_RESPONSE_CHECKSUM_VALIDATION": "when_supported"}
-        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ec2"):
+        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
             setattr(self, service, make_client(service, environment))
 
     def wait(self, seconds: float) -> None:

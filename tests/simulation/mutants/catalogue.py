@@ -104,8 +104,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the first attempt moves",
         Rewrite(
             "prismline_ledger:start_chunk",
-            'Change({"started_at": X, **...}, ..., defaults={"first_started_at": X})',
-            'Change({"started_at": X, "first_started_at": X, **...}, ...)',
+            'Change(Y, ..., defaults={"first_started_at": X})',
+            'Change(Y | {"first_started_at": X}, ...)',
         ),
         "A chunk whose workers die every time is never given up, so its run never ends.",
     ),

@@ -579,7 +579,7 @@ def test_a_changed_contract_needs_a_later_version_of_the_package(
     version = release_next(contracts)
     assert main(["--contracts", str(contracts), "check"]) == 0
     entry = contracts / "registry/chunk_item.v1/contract.toml"
-    entry.write_text(entry.read_text() + '"next" = "More."\n')
+    entry.write_text(entry.read_text().replace("[history]\n", '[history]\n"next" = "More."\n'))
     assert main(["--contracts", str(contracts), "check"]) == 1
     assert f"the package is still {version}" in capsys.readouterr().err
     set_version(contracts, "10.0.0")
@@ -592,7 +592,7 @@ def test_a_changed_contract_needs_a_later_version_of_the_package(
 def test_a_history_names_no_version_that_is_not_released(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     contracts = copy_of_contracts(tmp_path)
     entry = contracts / "registry/chunk_item.v1/contract.toml"
-    entry.write_text(f'{entry.read_text()}"9.0.0" = "More."\n')
+    entry.write_text(entry.read_text().replace("[history]\n", '[history]\n"9.0.0" = "More."\n'))
     assert main(["--contracts", str(contracts), "check"]) == 1
     assert f"Histories name 9.0.0, and contracts/released is {LAST_RELEASE}." in capsys.readouterr().err
 
