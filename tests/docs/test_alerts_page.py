@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from prismline_deploy.pools import POOL_TEMPLATE
+from prismline_deploy.pool_template import POOL_TEMPLATE
 from prismline_localstack.settings import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/how-to/alerts.md").read_text()

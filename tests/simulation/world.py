@@ -447,6 +447,7 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     found.append((output, "COMPRESSION", lambda _: "none"))
     captions = import_module("prismline_worker.workloads.captions")
     found.append((worker, "FitProcess", lambda _: StandInFitter))
+    found.append((worker, "process_name", lambda world: lambda: world.scheduler.running_thread().name))
     found.append((worker, "PresignedRanges", lambda _: lambda _: None))  # all calls go through the world's clients
     found.append((captions, "httpx", _Http))
     found.append((import_module("prismline_worker.handler"), "UrlTasks", lambda _: StandInUrls))

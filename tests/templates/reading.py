@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from prismline_deploy.pools import POOL_TEMPLATE
+from prismline_deploy.pool_template import POOL_TEMPLATE
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -11,13 +11,11 @@ from prismline_deploy.change_sets import NOT_CREATED
 from prismline_deploy.deploying import IMAGE, restore
 from prismline_deploy.errors import DeployError
 from prismline_deploy.labels import version_of
+from prismline_deploy.pool_template import POOL_TEMPLATE
 from prismline_deploy.record import Release, ReleaseHistory, first
 
 if TYPE_CHECKING:
     from prismline_deploy.deploying import Show, Target
-
-#: The template of a pool's stack, in a checkout.
-POOL_TEMPLATE = "services/worker/pool.yaml"
 
 
 def deploy_pool(target: Target, root: Path, pool: str, image: str, show: Show) -> None:

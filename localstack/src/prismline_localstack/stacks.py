@@ -19,7 +19,7 @@ from prismline_contracts.pools import pool_queue
 from prismline_deploy.change_sets import Stacks
 from prismline_deploy.endpoints import emulator_parameters
 from prismline_deploy.errors import DeployError
-from prismline_deploy.pools import POOL_TEMPLATE
+from prismline_deploy.pool_template import POOL_TEMPLATE
 from prismline_deploy.state_machines import upload_state_machines
 from prismline_localstack.errors import HarnessError
 

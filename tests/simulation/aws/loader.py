@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prismline_contracts.pools import pool_queue
-from prismline_deploy.pools import POOL_TEMPLATE
+from prismline_deploy.pool_template import POOL_TEMPLATE
 from prismline_localstack.stacks import merge_outputs, templates
 from tests.simulation.aws.base import ACCOUNT, REGION
 from tests.simulation.aws.dynamodb import Table, table_of
