@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # A test session keeps some million objects of libraries and collected tests until its end. With Python's default
 # thresholds the garbage collector scans them so often that it takes a fifth of the time of the collection.
 gc.set_threshold(20_000, 20, 50)
+
+# The machine may be shared, so no property test fails because it was slow.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 SKIPS = os.environ.get("SKIPS")
 #: Regular expressions of the reasons that are permitted. None: all are.
