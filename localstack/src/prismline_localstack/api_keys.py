@@ -13,9 +13,6 @@ from prismline_runtime import Change, Table
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: The environment variable in which the command line takes a key.
-API_KEY_VARIABLE = "PRISMLINE_API_KEY"
-
 
 def ensure_api_key(file: Path, dynamodb: DynamoDBClient, table: str) -> str:
     """Write the local user's key to `file`, unless it holds one, and its item to the jobs table. Return the key.
