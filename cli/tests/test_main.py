@@ -25,7 +25,8 @@ from prismline_cli.whole import app
 def wait():
     with tempfile.TemporaryDirectory() as folder:
         print(folder, flush=True)
-        time.sleep(60)
+        while True:  # Python does not see a signal that arrives just before it begins to sleep
+            time.sleep(0.1)
 
 command_line.application = lambda _: app
 main()
