@@ -337,9 +337,9 @@ def test_a_run_that_goes_on_shows_its_rate_and_the_time_that_is_left(
     with watching(run_id) as lines:
         head = wait_for(lambda: next((line for line in lines if "1/2 chunks" in line), None), "a line of the command")
         assert re.search(r"running: 1/2 chunks, [\d.]+ spectra/\w+, \d+ s left", head)
+        wait_for(lambda: any("Being retried after an error (" in line for line in lines), "the line of the attempt")
         system.set_faults([])
         wait_for(lambda: any(line.startswith("completed: 2/2 chunks") for line in lines), "its last line")
-    assert any("Being retried after an error (" in line for line in lines)
     assert system.wait(run_id).status == "completed"
 
 
