@@ -88,6 +88,7 @@ class ListSafety:
                 self._coded(partition, change.before, change.after)
             if sort == "RUN" and change.before is not None and change.after is not None:
                 self._resent(change.before, change.after)
+                self._forgotten(change.before, change.after)
                 self._finalized(change.before, change.after)
             latches = sort == "RUN" and change.after is not None and change.after.get("latched_at")
             if latches and not (change.before or {}).get("latched_at") and change.after["unit"] == "task":
@@ -262,15 +263,27 @@ class ListSafety:
         name = self._world.trace.names.get(after["PK"], after["PK"])
         self._wrong("nothing is lost", f"the sweeper sent the tasks of {name} again, but nothing lost their messages")
 
+    def _forgotten(self, before: Item, after: Item) -> None:
+        """A run loses its queue only after its end is recorded."""
+        if before.get("task_queue") and not after.get("task_queue") and not after.get("ended_at"):
+            name = self._world.trace.names.get(after["PK"], after["PK"])
+            self._wrong("a queue outlives its run", f"{name} lost its queue before its end was recorded")
+
     def _on_removed(self, queue: str) -> None:
-        """A service deletes the queue of a run only after the run's end is recorded."""
+        """A service deletes the queue of a run only after the run's end is recorded.
+
+        A run that is continued after it has lost its queue uses the shared one.
+        """
         if self._world.scheduler.current is None or not self._world.is_run_queue(queue):
             return  # a person did that
         run_id = self._world.aws.queues[queue].tags[RUN_QUEUE_TAG]
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN")
-        if run is not None and not run.get("ended_at"):
-            name = self._world.trace.names.get(run_id, run_id)
-            self._wrong("a queue outlives its run", f"the queue of {name} was deleted before its end was recorded")
+        if run is None or run.get("ended_at"):
+            return
+        if not run.get("task_queue") and (run.get("resumed_at") or run.get("drains")):
+            return
+        name = self._world.trace.names.get(run_id, run_id)
+        self._wrong("a queue outlives its run", f"the queue of {name} was deleted before its end was recorded")
 
     def _latched(self, run: Item) -> None:
         """Each task that has not ended has a message."""

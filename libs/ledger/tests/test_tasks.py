@@ -410,8 +410,19 @@ def test_a_run_has_one_queue_of_its_own(new: Callable[[int], Tasks]) -> None:
     assert tasks.ledger.note_task_queue(tasks.opened, "queue-a").task_queue == "queue-a"
     run = tasks.ledger.note_task_queue(tasks.opened, "queue-b")
     assert run.task_queue == "queue-a"
-    tasks.ledger.forget_task_queue(run)
+    assert tasks.ledger.forget_task_queue(run)
     assert tasks.run.task_queue is None
+
+
+def test_a_run_that_continues_meanwhile_keeps_its_queue(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    tasks.ledger.note_task_queue(tasks.opened, "queue")
+    tasks.fail(tasks.split())
+    assert tasks.ledger.record_end(tasks.run, "failed")
+    ended = tasks.run
+    tasks.ledger.reopen_tasks(ended, tasks.all(), "recovery")
+    assert not tasks.ledger.forget_task_queue(ended)
+    assert tasks.run.task_queue == "queue"
 
 
 @SHARDS

@@ -411,6 +411,21 @@ def test_the_queue_of_a_run_is_deleted_when_its_end_is_recorded(world: DlqConsum
     assert list(world.ledger.open_runs()) == []
 
 
+def test_the_queue_of_a_run_that_is_retried_during_the_sweep_is_kept(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = with_queue(world, task_run(world))
+    end(world, run, 0, 1, 2)
+    end(world, run, 3, error="no")
+    assert world.ledger.record_end(world.item("r"), "failed")
+    ended = world.ledger.drain("r")
+    world.ledger.reopen_tasks(ended, tasks(world, run)[3:], "op-1")
+    monkeypatch.setattr(world.deps.sweeper.ledger, "drain", lambda run_id: ended)
+    assert swept(world).queues_deleted == 0
+    assert run.task_queue in queues(world)
+    assert world.item("r").task_queue == run.task_queue
+
+
 def test_leftover_queues_are_deleted_and_queues_in_use_are_not(world: DlqConsumerWorld) -> None:
     names = {}
     for run_id in ("gone", "ended", "new", "going"):

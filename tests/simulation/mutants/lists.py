@@ -227,9 +227,17 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a run remembers its deleted queue",
-        Rewrite("prismline_dlq_consumer:_mend_task_run", "ledger.forget_task_queue(run)", "None"),
+        Rewrite("prismline_dlq_consumer:_mend_task_run", "if not ledger.forget_task_queue(run):\n    ...", "pass"),
         "A recovery sends tasks to a queue that does not exist.",
         (LISTS,),
+    ),
+    Mutant(
+        "a run loses its queue when it is continued",
+        Rewrite(
+            "prismline_ledger:forget_task_queue", 'as_read(run, "task_queue", "ended_at")', 'as_read(run, "task_queue")'
+        ),
+        "The messages of a retry are deleted with the queue, and the tasks wait until the sweeper sends them again.",
+        tests=(_LEDGER_TESTS + "test_a_run_that_continues_meanwhile_keeps_its_queue",),
     ),
     Mutant(
         "queues are left over",

@@ -186,9 +186,10 @@ class Tasks(Splitting):
         change = Change(defaults={"task_queue": queue}, condition=going)
         return self._update_run(run, change) or self.run(run.run_id)
 
-    def forget_task_queue(self, run: RunItem) -> None:
-        """Record that the run's own queue is deleted."""
-        self._update_run(run, Change(removes=("task_queue",), condition=as_read(run, "task_queue")))
+    def forget_task_queue(self, run: RunItem) -> bool:
+        """Record that the run's own queue is deleted. False if the run has been continued since it was read."""
+        same = as_read(run, "task_queue", "ended_at")
+        return self._update_run(run, Change(removes=("task_queue",), condition=same)) is not None
 
     def set_task_total(self, run_id: str, totals: Sequence[int]) -> None:
         """Set the total of each shard, and their sum for the run, after all task items are written.

@@ -341,7 +341,8 @@ class _Sweep:
         if run.ended_at is None or due_finalization(run) is not None:
             return
         if run.task_queue is not None:
-            ledger.forget_task_queue(run)
+            if not ledger.forget_task_queue(run):
+                return  # somebody continues the run, which needs its queue
             self._delete_queue(run.task_queue)
         ledger.close_run(run)
 
