@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,31 @@ def test_queues_are_drawn_over_time_and_one_can_be_chosen(page: Page, console: C
     page.locator("#queue").select_option("tasks")
     expect(page.locator("#depth canvas")).to_be_visible()
     expect(page.locator("#depth-now")).to_contain_text("0 waiting")
+
+
+def test_the_earlier_code_of_a_function_is_shown_with_the_runs_that_need_it(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
+    earlier, latest = "1" * 64, "2" * 64
+    limits = {"timeout": 60, "attempts": 3, "batch": 20, "memory": 2048, "processes": 64, "files": 1024}
+    function: dict[str, object] = {"name": "seeing:measure", "item": {}, "parameters": {}, "limits": limits}
+    # No code is there, so that the run waits for it.
+    function["local"] = {"python": sys.executable, "paths": [str(tmp_path)]}
+    source = {"kind": "inline", "items": [{"path": "a.fits"}]}
+    with console.api() as api:
+        api.post("/workloads", json={**function, "code": earlier}).raise_for_status()
+        job = api.post("/jobs", json={"workload": "seeing:measure", "name": "night", "source": source})
+        run_id = job.raise_for_status().json()["run"]["run_id"]
+        wait_for(lambda: api.get(f"/runs/{run_id}").json().get("counts"), "the run to be opened")
+        api.post("/workloads", json={**function, "code": latest}).raise_for_status()
+    page.goto("/console/system")
+    row = page.locator("#functions tbody tr").filter(has_text="seeing:measure")
+    expect(row).to_contain_text(latest[:12])
+    expect(row).to_contain_text(earlier[:12])
+    row.get_by_role("link", name=run_id).click()
+    expect(page.get_by_text("Keep the earlier code until the run has ended")).to_be_visible()
+    with console.api() as api:
+        api.post(f"/runs/{run_id}/cancel").raise_for_status()
 
 
 def test_a_page_reports_that_the_system_is_gone_and_updates_again_when_it_is_back(

@@ -317,6 +317,16 @@ def test_reopened_tasks_are_tried_again_and_the_run_drains_again(new: Callable[[
     assert tasks.complete(reopened).run.drains == 2
 
 
+def test_a_recovery_reopens_a_task_once(new: Callable[[int], Tasks]) -> None:
+    """A process of the recovery stood still while another one finished it, and the task has failed again."""
+    tasks = new(4)
+    tasks.fail(tasks.split())
+    tasks.fail(tasks.ledger.reopen_tasks(tasks.opened, tasks.all(), "recovery-1"))
+    assert tasks.ledger.reopen_tasks(tasks.opened, tasks.all(), "recovery-1") == []
+    assert {task.status for task in tasks.all()} == {"FAILED"}
+    assert len(tasks.ledger.reopen_tasks(tasks.opened, tasks.all(), "recovery-2")) == N
+
+
 def test_an_attempt_is_begun_again_and_given_back_once(new: Callable[[int], Tasks]) -> None:
     tasks = new(4)
     items = tasks.split()

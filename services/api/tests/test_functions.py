@@ -225,3 +225,20 @@ def test_a_run_that_keeps_an_earlier_code_alive_says_so(world: ApiWorld, acme: A
     found = {each["name"]: each["sentence"] for each in acme.get(f"/runs/{run_id}")["conditions"]}
     assert ("keeps_code" in found) is keeps
     assert not keeps or f"prismline retry {run_id} --code latest" in found["keeps_code"]
+
+
+def test_earlier_code_that_runs_need_is_listed_with_them(world: ApiWorld, acme: Api) -> None:
+    runs = {code: acme.post("/jobs", job(code=code), expect=202)["run"]["run_id"] for code in (OLDER, CODE)}
+    for code, run_id in runs.items():
+        ingest_run(world.deps.ledger, run_id, ['{"path":"a"}'], workload="measure", code=code)
+
+    def earlier(caller: Api) -> Any:
+        (found,) = [each for each in caller.get("/workloads")["items"] if each["name"] == "measure"]
+        return found["earlier"]
+
+    assert earlier(acme) == [{"code": OLDER, "run_ids": [runs[OLDER]]}]
+    assert earlier(world.caller("globex")) == [], "another tenant"
+    run = world.deps.ledger.run(runs[OLDER])
+    value = TaskValue(text="1", length=1)
+    world.deps.ledger.end_tasks(run, [TaskEnding(task, result=value) for task in world.deps.ledger.tasks(run)])
+    assert earlier(acme) == [], "it needs no code any more"

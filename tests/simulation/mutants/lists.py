@@ -232,6 +232,16 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
         (LISTS,),
     ),
     Mutant(
+        "a recovery reopens a task twice",
+        Rewrite(
+            "prismline_ledger:reopen_tasks",
+            "task.state is TaskStatus.FAILED and task.recovery != recovery",
+            "task.state is TaskStatus.FAILED",
+        ),
+        "A task whose failure is final is tried again, because a process of its recovery stood still.",
+        tests=(_LEDGER_TESTS + "test_a_recovery_reopens_a_task_once",),
+    ),
+    Mutant(
         "a run loses its queue when it is continued",
         Rewrite(
             "prismline_ledger:forget_task_queue", 'as_read(run, "task_queue", "ended_at")', 'as_read(run, "task_queue")'

@@ -290,6 +290,13 @@ class DeadLetter(Recorded):
     recovering: bool = False
 
 
+class EarlierCode(Answer):
+    """Earlier code of a function, and the runs that still need it."""
+
+    code: str
+    run_ids: list[str]
+
+
 class Workload(Answer):
     """What may be submitted. `local`: where the function is on the machine that registered it."""
 
@@ -301,6 +308,7 @@ class Workload(Answer):
     limits: dict[str, float] | None = None
     registered_at: str | None = None
     local: dict[str, JsonValue] | None = None
+    earlier: list[EarlierCode] | None = None
 
 
 class Cause(Answer):

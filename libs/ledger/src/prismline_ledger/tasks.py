@@ -362,16 +362,18 @@ class Tasks(Splitting):
     def reopen_tasks(self, run: RunItem, tasks: Iterable[TaskItem], recovery: str) -> list[TaskItem]:
         """Reopen tasks for `recovery`, with all their attempts available again. Return those that are PENDING now.
 
-        FAILED tasks become PENDING in transactions with their shard's counter, and the run is no longer drained. For
-        tasks that have not ended, only the recovery is recorded. A task that has changed since the read stays as it is.
+        FAILED tasks become PENDING in transactions with their shard's counter, and the run is no longer drained. A task
+        that fails after `recovery` has reopened it stays FAILED. For tasks that have not ended, only the recovery is
+        recorded. A task that has changed since the read stays as it is.
         """
         given = [task for task in tasks if task.state not in (TaskStatus.COMPLETED, NewerStatus.NEWER)]
         going = [task for task in given if task.state is not TaskStatus.FAILED]
+        failed = [task for task in given if task.state is TaskStatus.FAILED and task.recovery != recovery]
         noted = self._replace(going, [{"recovery": recovery}] * len(going), "status", "attempts", "recovery")
         reopened = [
             task.model_copy(update={"recovery": recovery}) for task, done in zip(going, noted, strict=True) if done
         ]
-        for group in self._by_shard([task for task in given if task.state is TaskStatus.FAILED]):
+        for group in self._by_shard(failed):
             reopened += self._reopen_group(run, group, recovery)
         return reopened
 

@@ -178,11 +178,11 @@ def get_estimate(asked: Annotated[Asked, Query()], caller: Reader, deps: Deps) -
 
 
 @api.get("/workloads", tags=["jobs"], response_model_exclude_none=True)
-def get_workloads(caller: Reader, deps: Deps) -> Page[WorkloadView]:  # noqa: ARG001  any key may read them
+def get_workloads(caller: Reader, deps: Deps) -> Page[WorkloadView]:
     """List what may be submitted: the workloads of the services, and the registered functions with their schemas."""
     from prismline_api.workloads import list_workloads  # noqa: PLC0415  few requests need jsonschema
 
-    return Page(items=list_workloads(deps))
+    return Page(items=list_workloads(caller, deps))
 
 
 @api.post("/workloads", tags=["jobs"], status_code=201, response_model_exclude_none=True)

@@ -105,7 +105,7 @@ def list_dead_letters(
         if record is None or not wanted.passes(view := _view(place.key, record, errors)):
             continue
         if view.run_id not in owned:
-            owned[view.run_id] = _may_see(caller, view.run_id, deps)
+            owned[view.run_id] = deps.may_see(caller, view.run_id)
         if owned[view.run_id]:
             found.append(view.model_copy(update={"record": _listed(record)}) if wanted.details else view)
             if len(found) == limit:
@@ -129,15 +129,10 @@ def show_dead_letter(
         if record is None:
             continue
         view = _view(place, record, _errors_of_chunks([record], deps))
-        if (view.day, view.message_id) == (day, message_id) and _may_see(caller, view.run_id, deps):
+        if (view.day, view.message_id) == (day, message_id) and deps.may_see(caller, view.run_id):
             shown = record.model_dump(exclude=SECRET, exclude_none=True)
             return DeadLetterRecordView(**view.model_dump(exclude={"record"}), record=shown)
     raise not_found(f"dead letter {day}/{message_id}")
-
-
-def _may_see(caller: Caller, run_id: str | None, deps: Dependencies) -> bool:
-    """Whether the caller may see the dead letters of a run. None: they belong to no run."""
-    return caller.sees_all or (run_id is not None and deps.store.run(caller.tenant, run_id) is not None)
 
 
 class _Place(NamedTuple):

@@ -26,7 +26,7 @@ from prismline_api.store import JobStore
 from prismline_contracts.base import now
 from prismline_coordination import Cache, CoordinationServer, RateLimit
 from prismline_http.access import Access
-from prismline_http.auth import Keys
+from prismline_http.auth import Caller, Keys
 from prismline_http.cursors import ForgedCursorError, seal, unseal
 from prismline_http.key_store import KeyStore
 from prismline_http.peers import is_own_account
@@ -169,6 +169,10 @@ class Dependencies:
             raise ProblemError(
                 400, "bad-cursor", f"The list cannot continue: {error}. Use next_cursor of the same list, unchanged."
             ) from error
+
+    def may_see(self, caller: Caller, run_id: str | None) -> bool:
+        """Whether the caller may see what belongs to a run. None: it belongs to no run."""
+        return caller.sees_all or (run_id is not None and self.store.run(caller.tenant, run_id) is not None)
 
     def sources(self, tenant: str) -> Sources:
         """The keys that the jobs of the tenant may name."""

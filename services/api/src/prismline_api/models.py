@@ -278,6 +278,13 @@ class RegistrationRequest(Request):
         return name
 
 
+class EarlierCodeView(Response):
+    """Earlier code of a function, and the runs that still need it."""
+
+    code: str
+    run_ids: list[str]
+
+
 class WorkloadView(Response):
     """What a workload takes."""
 
@@ -290,6 +297,10 @@ class WorkloadView(Response):
     registered_at: str | None = None
     local: Annotated[
         LocalEnvironment | None, Field(description="Where the function is on the machine that registered it.")
+    ] = None
+    earlier: Annotated[
+        list[EarlierCodeView] | None,
+        Field(description="Earlier code of a function that your runs keep in use. Keep it until they have ended."),
     ] = None
 
 

@@ -5,7 +5,8 @@ The api reads only the registration of a function, never its code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
@@ -13,7 +14,15 @@ from pydantic import ValidationError
 
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import check_keys
-from prismline_api.models import CaptionsJob, FunctionJob, RegistrationRequest, SpectraJob, UrlsJob, WorkloadView
+from prismline_api.models import (
+    CaptionsJob,
+    EarlierCodeView,
+    FunctionJob,
+    RegistrationRequest,
+    SpectraJob,
+    UrlsJob,
+    WorkloadView,
+)
 from prismline_contracts.base import timestamp
 from prismline_contracts.item_sources import (
     InlineItems,
@@ -33,7 +42,9 @@ from prismline_contracts.workloads import (
     latest_workload_key,
     workload_key,
 )
+from prismline_http.auth import Caller
 from prismline_http.problems import ProblemError, conflict, invalid
+from prismline_ledger import needs_code
 from prismline_runtime import PermanentError
 
 #: The model of a request for each workload that is a part of the services.
@@ -46,15 +57,25 @@ _REQUESTS: dict[str, type[UrlsJob | SpectraJob | CaptionsJob]] = {
 LONGEST_QUOTE = 200
 
 
-def list_workloads(deps: Dependencies) -> list[WorkloadView]:
+def list_workloads(caller: Caller, deps: Dependencies) -> list[WorkloadView]:
     """The workloads of this environment, with the schemas of what they take: those of the services, then functions."""
     services = [
         WorkloadView(name=name, kind="service", parameters=_parameters_of(model)) for name, model in _REQUESTS.items()
     ]
-    return services + [_view(each) for each in _registered(deps)]
+    in_use = _code_in_use(caller, deps)
+    return services + [_view(each, in_use.get(each.name, {})) for each in _registered(deps)]
 
 
-def _view(function: RegisteredWorkload) -> WorkloadView:
+def _code_in_use(caller: Caller, deps: Dependencies) -> dict[str, dict[str, list[str]]]:
+    """The open runs that need the code of a function, by its name and its code: those that the caller may see."""
+    found: defaultdict[str, dict[str, list[str]]] = defaultdict(dict)
+    for run in deps.ledger.open_runs():
+        if run.code is not None and needs_code(run) and deps.may_see(caller, run.run_id):
+            found[run.workload].setdefault(run.code, []).append(run.run_id)
+    return found
+
+
+def _view(function: RegisteredWorkload, in_use: Mapping[str, list[str]]) -> WorkloadView:
     return WorkloadView(
         name=function.name,
         kind="function",
@@ -64,6 +85,7 @@ def _view(function: RegisteredWorkload) -> WorkloadView:
         limits=function.limits.model_dump(),
         registered_at=function.registered_at,
         local=function.local,
+        earlier=[EarlierCodeView(code=code, run_ids=runs) for code, runs in in_use.items() if code != function.code],
     )
 
 
@@ -85,7 +107,7 @@ def register_function(request: RegistrationRequest, deps: Dependencies) -> Workl
     body = registered.model_dump_json(exclude_none=True).encode()
     deps.bucket.write(workload_key(registered.name, registered.code), body)
     deps.bucket.write(latest_workload_key(registered.name), body)
-    return _view(registered)
+    return _view(registered, {})
 
 
 def _parameters_of(model: type[UrlsJob | SpectraJob | CaptionsJob]) -> dict[str, Any]:

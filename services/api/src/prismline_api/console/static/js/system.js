@@ -5,6 +5,7 @@ import { poll, saysState } from "./live.js";
 import { table } from "./tables.js";
 
 const REFRESH_SECONDS = 3;
+const FUNCTIONS_SECONDS = 30;
 // Samples that are kept: two hours.
 const SAMPLES = 2400;
 const HEIGHT = 200;
@@ -223,5 +224,36 @@ function show(system) {
   byId("queues").setAttribute("aria-busy", "false");
 }
 
+const shortCode = (code) => el("span", { class: "mono", title: code }, code.slice(0, 12));
+
+function showFunctions(workloads) {
+  const functions = workloads.filter(({ kind }) => kind === "function");
+  replace(
+    byId("functions"),
+    functions.length === 0
+      ? el("p", { class: "hint" }, "No function is registered here.")
+      : table(
+          "Functions",
+          [["Function"], ["Code"], ["Registered"], ["Earlier code that runs still need", "wide"]],
+          functions.map(({ name, code, registered_at, earlier = [] }) => [
+            name,
+            shortCode(code),
+            moment(registered_at),
+            earlier.length === 0
+              ? "none"
+              : earlier.map((each) =>
+                  el(
+                    "div",
+                    {},
+                    shortCode(each.code),
+                    each.run_ids.map((id) => [" ", el("a", { href: `/console/runs/${id}` }, id)]),
+                  ),
+                ),
+          ]),
+        ),
+  );
+}
+
 select.addEventListener("change", draw);
 poll(async () => show(await get("/system")), { seconds: REFRESH_SECONDS, onState: saysState(byId("live")) });
+poll(async () => showFunctions((await get("/workloads")).items), { seconds: FUNCTIONS_SECONDS });
