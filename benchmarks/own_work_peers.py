@@ -13,6 +13,8 @@ the client has no result of it at the end; it is done twice if the function retu
 
 - prismline: two threads, each with a `Supervisor`, which repeat an item of which the process was lost, as the worker
   of the system does. Without the system: no ledger, no queue;
+- system: `prismline map --wait` with the whole system as `prismline up` starts it. The time has the
+  start of the command, the upload of the list and the file of the results in it;
 - dask: a `LocalCluster` of two processes; ray: a local Ray with two processors; lithops: its backend `localhost` with
   two processes, which gets few items, because it starts a process for each; celery: a worker with two processes, and a
   Valkey server. All have their default settings for failures.
@@ -39,7 +41,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-PEERS = ("prismline", "dask", "ray", "lithops", "celery")
+PEERS = ("prismline", "system", "dask", "ray", "lithops", "celery")
+#: Those that run in the environment of this repository.
+OURS = ("prismline", "system")
 MILLISECONDS = (1, 50, 1000)
 #: Seconds without any progress after which a run counts as stopped.
 PATIENCE = 45.0
@@ -104,6 +108,38 @@ def prismline() -> Iterator[Callable[[list[dict]], set[int]]]:
     finally:
         for each in supervisors:
             each.close()
+
+
+@contextlib.contextmanager
+def system() -> Iterator[Callable[[list[dict]], set[int]]]:
+    from prismline_localstack import harness
+
+    folder = Path(tempfile.mkdtemp(prefix="own-work-system-"))
+    home = folder / "home"
+    map_ = [str(Path(sys.executable).with_name("prismline")), "map", "own_work_peers:work"]
+    options = ["--wait", "--json", "--home", str(home)]
+
+    def run(items: list[dict]) -> set[int]:
+        rows = folder / f"{len(items)}.jsonl"
+        rows.write_text("".join(json.dumps(item) + "\n" for item in items))
+        results = folder / f"results-{len(items)}"
+        command = [*map_, str(rows), *options, "--to", str(results)]
+        subprocess.run(command, cwd=Path(__file__).parent, check=True, stdout=subprocess.DEVNULL)
+        return values_in(results)
+
+    harness.up(home, workers=WORKERS)
+    try:
+        yield run
+    finally:
+        harness.down(home)
+
+
+def values_in(results: Path) -> set[int]:
+    """The numbers of the items that have a value."""
+    import pyarrow.parquet as parquet
+
+    values = parquet.read_table(results, columns=["value"])["value"].to_pylist()
+    return {json.loads(value)["n"] for value in values if value is not None}
 
 
 @contextlib.contextmanager
@@ -311,7 +347,7 @@ def memory_of(pid: int) -> float:
 
 
 def measured(options: argparse.Namespace, peer: str, milliseconds: int, n_items: int, *, kill: bool) -> dict[str, Any]:
-    python = sys.executable if peer == "prismline" else options.peers_python
+    python = sys.executable if peer in OURS else options.peers_python
     command = [python, __file__, "--child", peer, "--milliseconds", str(milliseconds), "--items", str(n_items)]
     done = subprocess.run(
         [*command, *(["--kill"] if kill else [])],
