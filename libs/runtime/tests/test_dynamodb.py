@@ -65,6 +65,11 @@ class PartialDynamoDB:
         left = {table: {"Keys": others, "ConsistentRead": True}} if others else {}
         return {"Responses": {table: found}, "UnprocessedKeys": left}
 
+    def batch_write_item(self, *, RequestItems: Any) -> Any:  # noqa: N803
+        ((table, (first, *others)),) = RequestItems.items()
+        del self.items[first["DeleteRequest"]["Key"]["SK"]["S"]]
+        return {"UnprocessedItems": {table: others} if others else {}}
+
     def query(self, *, ConsistentRead: bool = False, **_: Any) -> Any:  # noqa: N803
         return {"Items": list(self.items.values()) if ConsistentRead else []}
 
@@ -72,6 +77,12 @@ class PartialDynamoDB:
 def test_keys_that_a_batch_leaves_unprocessed_are_read_again() -> None:
     partial: Any = PartialDynamoDB(5)
     assert sorted(item["SK"] for item in Table(partial, "t").batch_get(key(str(n)) for n in range(5))) == list("01234")
+
+
+def test_items_that_a_batch_leaves_undeleted_are_deleted_again() -> None:
+    partial: Any = PartialDynamoDB(4)
+    Table(partial, "t").delete_each(key(str(n)) for n in range(3))
+    assert list(partial.items) == ["3"]
 
 
 def test_reads_see_what_was_just_written() -> None:

@@ -629,8 +629,8 @@ LIST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "deletions that DynamoDB leaves are forgotten",
         Rewrite("prismline_runtime:_delete_batch", "if left:\n    ...", "pass"),
-        "URLs of a deleted job stay for ever.",
-        ("a list is deleted after its end",),
+        "URLs of a deleted job stay until a later pass.",
+        tests=("libs/runtime/tests/test_dynamodb.py::test_items_that_a_batch_leaves_undeleted_are_deleted_again",),
     ),
     Mutant(
         "an item is read as it was",
