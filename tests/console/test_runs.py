@@ -115,6 +115,19 @@ def test_a_failed_chunk_is_opened_and_recovered_and_the_page_shows_it_complete(
     expect(fact(page, "Status")).to_contain_text("completed")
 
 
+def test_the_panel_of_a_chunk_has_its_log_lines_and_no_others(page: Page, scene: Scene) -> None:
+    page.goto(f"/console/runs/{scene.bad_run}?cell=10")
+    lines = page.get_by_role("table", name="Log lines").locator("tbody tr")
+    expect(lines.filter(has_text="chunk_failed")).to_contain_text("Injected")
+    expect(lines.filter(has_text="chunk_completed")).to_have_count(0)
+    page.goto(f"/console/runs/{scene.bad_run}?cell=20")
+    expect(page.locator("#logs")).not_to_have_attribute("open", "")
+    page.locator("#logs summary").focus()
+    page.keyboard.press("Enter")
+    expect(lines.filter(has_text="chunk_completed")).to_have_count(1)
+    expect(lines.filter(has_text="chunk_failed")).to_have_count(0)
+
+
 def test_a_map_that_has_the_focus_before_its_cells_are_loaded_announces_the_current_cell(
     page: Page, scene: Scene
 ) -> None:

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
         "QUEUE_AGE_NAMESPACE": "only an emulator has another one",
         "FUNCTIONS_LOCAL": "only for a laptop",
         "PROCESS_REPORTS": "only a laptop has a supervisor",
+        "LOGS_FOLDER": "only a laptop has files",
         "EVENT_STREAMS": "a function keeps no streams open",
         "CONSOLE_SIGN_IN": "people sign in with an API key; no template makes a proxy that does it for them",
         "CONSOLE_KEY_SHA256": "only with another CONSOLE_SIGN_IN",

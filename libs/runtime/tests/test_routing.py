@@ -217,6 +217,16 @@ def test_the_log_line_of_an_unexpected_error_names_the_run_and_the_chunk() -> No
     assert (line["run_id"], line["chunk_id"], line["trace_id"]) == (RUN_ID, "chunk-0000500", f"{1:032x}")
 
 
+def test_the_log_line_of_an_unexpected_error_names_the_tasks_of_a_valid_message_only() -> None:
+    stream = io.StringIO()
+    service = Service(ZeroDivisionError(), logger=Logger(service="tasks", stream=stream))
+    for task_ids in ["a" * 64, "b" * 64], ["s3cret"]:
+        service.failed(record(chunk_envelope().model_copy(update={"data": {"task_ids": task_ids}}).to_json()))
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first["task_ids"] == ["a" * 64, "b" * 64]
+    assert "task_ids" not in second
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

@@ -106,6 +106,7 @@ class Entry:
 
 #: Keys of a service's line that `Entry` shows in another way, or that do not help a reader.
 _OWN_KEYS = {
+    "task_ids",
     "level",
     "message",
     "timestamp",

@@ -212,7 +212,7 @@ class Supervisor:
             self._state.resumed = resume(self._state)
         self._state.env |= outputs | self._settings_of(definitions, urls)
         environment = inherited_environment(self._state.endpoint) | self._state.env
-        environment |= console | {"TMPDIR": str(self._home.scratch)}
+        environment |= console | {"TMPDIR": str(self._home.scratch), "LOGS_FOLDER": str(self._home.logs)}
         environment |= self._plan.service_settings(embedded=self._emulator is not None)
         if self._plan.functions:
             definitions = self._with_functions(definitions, listeners)

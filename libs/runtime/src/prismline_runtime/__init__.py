@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         describe_invalid,
         queue_handler,
         undelivered_envelope,
+        without_credentials,
     )
     from prismline_runtime.run_queues import NO_QUEUE_CODES, RunQueues
     from prismline_runtime.settings import ServiceSettings
@@ -103,6 +104,7 @@ _MODULES = {
     "call_concurrently": "dynamodb",
     "unchanged": "dynamodb",
     "undelivered_envelope": "routing",
+    "without_credentials": "routing",
 }
 
 __all__ = [
@@ -151,6 +153,7 @@ __all__ = [
     "service_metrics",
     "unchanged",
     "undelivered_envelope",
+    "without_credentials",
 ]
 
 

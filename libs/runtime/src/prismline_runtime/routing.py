@@ -23,15 +23,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from prismline_contracts.envelope import Envelope
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import (
     NewerReleaseError,
@@ -117,10 +118,17 @@ def describe_invalid(error: ValidationError) -> str:
     return one_line(f"{where}: {first['msg']}")
 
 
+_TASK_IDS = TypeAdapter(Annotated[list[TaskId], Field(max_length=MAX_TASKS_PER_MESSAGE)])
+
 #: Most characters of the text of an error.
 MAX_ERROR_CHARS = 500
 #: The user, and the query, of a URL. Either may be a secret.
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/?#@]+@|(?<=\?)[^\s'\"<>,)]+")
+
+
+def without_credentials(text: str) -> str:
+    """A text without the users and queries of the URLs in it."""
+    return _CREDENTIALS.sub(lambda found: "" if found[0].endswith("@") else "...", text)
 
 
 def describe_error(error: Exception) -> str:
@@ -129,7 +137,7 @@ def describe_error(error: Exception) -> str:
     Values that a validation error quotes, and users and queries of URLs, are left out.
     """
     text = describe_invalid(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
-    shown = _CREDENTIALS.sub(lambda found: "" if found[0].endswith("@") else "...", text)
+    shown = without_credentials(text)
     return (f"{type(error).__name__}: {shown}" if shown else type(error).__name__)[:MAX_ERROR_CHARS]
 
 
@@ -259,7 +267,12 @@ class Router:
         if envelope.type not in self.messages:
             raise NewerReleaseError(f"The message type {envelope.type} is not one that this service takes.")
         model, function = self.messages[envelope.type]
-        keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
+        keys = {
+            "trace_id": envelope.trace_id,
+            "run_id": envelope.runid,
+            "chunk_id": envelope.data.get("chunk_id"),
+            "task_ids": _task_ids(envelope.data),
+        }
 
         def call() -> str | None:
             try:
@@ -291,6 +304,14 @@ def undelivered_envelope(document: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     detail = document.get("detail")
     return detail if isinstance(detail, dict) and "specversion" in detail else None
+
+
+def _task_ids(data: Mapping[str, Any]) -> list[str] | None:
+    """The tasks that a message names. None if it names none, or not as a valid message does."""
+    try:
+        return _TASK_IDS.validate_python(data.get("task_ids"), strict=True)
+    except ValidationError:
+        return None
 
 
 def _type_of(model: type[BaseModel]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -61,6 +62,11 @@ class ApiSettings(ServiceSettings):
         default=False,
         description="Whether a supervisor tells which processes run, as on laptops. If not, CloudWatch's metrics show"
         " when functions were invoked.",
+    )
+    logs_folder: Path | None = Field(
+        default=None,
+        description="Folder with the log files of all processes, from which the lines of a chunk or task are shown. If"
+        " not set, a link to CloudWatch is.",
     )
     functions_local: bool = Field(
         default=False,

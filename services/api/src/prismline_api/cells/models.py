@@ -107,3 +107,26 @@ class CellView(Response):
     output: Annotated[str | None, Field(description="Key of the output in the bucket.")] = None
     output_url: Annotated[str | None, Field(description="A link to the output. It is valid for 24 hours.")] = None
     trace_id: Annotated[str | None, Field(description="The trace of the run.")] = None
+
+
+class LogLineView(Response):
+    """A line that a service logged, without what may quote the data of users."""
+
+    at: str
+    level: Annotated[str, Field(examples=["warning"])]
+    process: Annotated[str, Field(description="The process that wrote it.", examples=["worker-1"])]
+    message: Annotated[str, Field(examples=["chunk_failed"])]
+    fields: Annotated[dict[str, int | float | str], Field(description="Its numbers, and texts such as `reason`.")]
+    traceback: str | None = None
+
+
+class CellLogsView(Response):
+    """The log lines of one chunk or task, or where they are."""
+
+    lines: Annotated[list[LogLineView], Field(description="The latest 200, the earliest first.")]
+    complete: Annotated[bool, Field(description="Whether there are no other lines.")]
+    url: Annotated[
+        str | None,
+        Field(description="On AWS: CloudWatch's console, with a query for the lines. It needs a sign-in there."),
+    ] = None
+    sentence: Annotated[str | None, Field(description="Why lines are missing, for a person.")] = None

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Response
 
-from prismline_api.cells.detail import cell_view
-from prismline_api.cells.models import CellsView, CellView
+from prismline_api.cells.detail import cell_logs, cell_view
+from prismline_api.cells.models import CellLogsView, CellsView, CellView
 from prismline_api.parameters import Deps, RunId
 from prismline_api.reading import find_run
 from prismline_contracts.base import MOST_INDEX
@@ -53,3 +53,10 @@ def get_cell(run_id: RunId, cell: Cell, caller: Reader, deps: Deps) -> CellView:
     """Show one chunk or task with everything that is known about it."""
     find_run(caller, run_id, deps)
     return cell_view(run_id, cell, deps)
+
+
+@router.get("/{cell}/logs", response_model_exclude_none=True)
+def get_cell_logs(run_id: RunId, cell: Cell, caller: Reader, deps: Deps) -> CellLogsView:
+    """Show what the services logged about one chunk or task: on a laptop the lines, on AWS a link to them."""
+    find_run(caller, run_id, deps)
+    return cell_logs(run_id, cell, deps)

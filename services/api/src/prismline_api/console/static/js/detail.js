@@ -1,7 +1,8 @@
-// The panel of one cell: its history, its errors, its input and output, and its dead letters.
+// The panel of one cell: its history, its errors, its input and output, its dead letters, and its log lines.
 import { get } from "./api.js";
 import { attempts, lanes } from "./attempts.js";
 import { badge, bytes, copyButton, count, duration, el, moment, plural, replace } from "./dom.js";
+import { region, table } from "./tables.js";
 
 // Interval at which the number of finished items of a chunk in progress is polled. Its worker reports at the same one.
 const REPORT_MS = 5000;
@@ -57,6 +58,47 @@ function followProgress(cell, done, path, shown) {
     done.textContent = share(now);
     followProgress(now, done, path, shown);
   }, REPORT_MS);
+}
+
+// The log lines of a cell, read when they are opened. Those of a cell with an error are open.
+function logs(path, cell) {
+  const lines = el("div", {}, el("p", { class: "hint" }, "Reading the log …"));
+  let read = false;
+  const open = async () => {
+    if (read) return;
+    read = true;
+    try {
+      replace(lines, logLines(await get(`${path}/cells/${cell.cell}/logs`)));
+    } catch (problem) {
+      read = false;
+      replace(lines, el("p", { class: "hint" }, `The log: ${problem.detail ?? problem.message}`));
+    }
+  };
+  return el(
+    "details",
+    { id: "logs", ontoggle: (event) => event.target.open && open(), open: Boolean(cell.error || cell.last_error) },
+    el("summary", {}, "Log lines"),
+    lines,
+  );
+}
+
+function logLines(found) {
+  const facts = (fields) => Object.entries(fields).map(([name, value]) => `${name}=${value}`);
+  const lines = found.lines.map((line) => [
+    moment(line.at, { seconds: true, day: false }),
+    line.level,
+    line.process,
+    [[line.message, ...facts(line.fields)].join(" "), line.traceback ? el("pre", {}, line.traceback) : null],
+  ]);
+  return [
+    found.sentence ? el("p", { class: "hint" }, found.sentence) : null,
+    found.url ? el("p", {}, el("a", { href: found.url, rel: "noopener" }, "Query the lines in CloudWatch")) : null,
+    lines.length
+      ? region("log lines", table("Log lines", [["Time"], ["Level"], ["Process"], ["Line", "wide"]], lines))
+      : found.complete
+        ? el("p", { class: "hint" }, "Nothing was logged about it.")
+        : null,
+  ];
 }
 
 export async function showDetail(into, path, number, run) {
@@ -125,6 +167,7 @@ export async function showDetail(into, path, number, run) {
       ),
     ),
     letters,
+    logs(path, cell),
   );
   if (cell.unit !== "chunk") return;
   followProgress(cell, done, path, () => turn === asked && done.isConnected);
