@@ -434,8 +434,13 @@ def test_tasks_with_similar_waits_share_a_message() -> None:
 
 
 def test_a_message_that_finds_no_slot_waits_longer_each_time() -> None:
-    assert [task_decisions.slot_wait(n) for n in range(7)] == [2, 4, 8, 16, 32, 60, 60]
-    assert task_decisions.slot_wait(10**9) == 60
+    assert [task_decisions.slot_wait(n, None) for n in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+    assert task_decisions.slot_wait(10**9, 10**6) == 60
+
+
+def test_the_few_messages_of_a_small_run_soon_ask_for_a_slot_again() -> None:
+    assert [task_decisions.slot_wait(n, 30) for n in range(4)] == [2, 4, 8, 10]
+    assert task_decisions.slot_wait(9, 1) == 2
 
 
 def test_a_task_with_a_status_of_a_newer_release_is_sent_again_for_a_newer_worker(world: TasksWorld) -> None:

@@ -80,7 +80,7 @@ FUNCTION_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a finalization that waits for its function is looked at seldom",
-        Rewrite("prismline_worker:_finalize", "slot_wait(X)", "900.0"),
+        Rewrite("prismline_worker:_finalize", "slot_wait(...)", "900.0"),
         "A run is finalized a quarter of an hour after its code was moved.",
         tests=(_WORKER_TESTS + "test_a_finalization_waits_while_the_function_cannot_be_loaded",),
     ),

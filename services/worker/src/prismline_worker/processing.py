@@ -67,7 +67,7 @@ def on_chunk_process(
             missing_slot = _take_slot(stack, command.max_concurrency, command, deps)
             if missing_slot is not None:
                 run_states.waits(command.run_id, missing_slot)
-                _wait_for_slot(message, deps)
+                _wait_for_slot(run_states.run(command.run_id).chunks_total, message, deps)
                 return SENT_AGAIN
         _process(workload, command, message, deps, workloads, run_states)
         return None
@@ -87,12 +87,12 @@ def _take_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Depend
     return None
 
 
-def _wait_for_slot(message: Message, deps: Dependencies) -> None:
+def _wait_for_slot(n_chunks: int | None, message: Message, deps: Dependencies) -> None:
     """Send the message again with a delay, so that a wait for a slot does not count towards `maxReceiveCount`."""
     waited = int(message.delivery.attributes.get(SLOT_WAITS, "0"))
     queue = message.delivery.queue.removeprefix(queue_name(deps.settings.environment, ""))
     attributes = {**message.delivery.attributes, SLOT_WAITS: str(waited + 1)}
-    delay = round(slot_wait(waited))
+    delay = round(slot_wait(waited, n_chunks))
     deps.logger.info("chunk_waits_for_slot", extra={"seconds": delay})
     deps.transport.send_back(queue, [(message.delivery.body, attributes)], delay_seconds=delay)
 

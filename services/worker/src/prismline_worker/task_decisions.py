@@ -19,6 +19,8 @@ from prismline_worker.fetch_decisions import LONGEST_WAIT_SECONDS, ThrottledErro
 DELAYS = (0, 2, 5, 15, 60, 180, 420, 900)
 #: Waits for a slot, in seconds: at first, and at most. They double with every deferral of the message.
 FIRST_SLOT_WAIT_SECONDS, LAST_SLOT_WAIT_SECONDS = 2.0, 60.0
+#: How often the waiting messages of a run ask for a slot, all together, unless their waits are the longest.
+SLOT_REQUESTS_PER_SECOND = 3.0
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,16 @@ def waits_for(task: TaskItem, now: datetime) -> float:
     return max(0.0, (datetime.fromisoformat(task.not_before) - now).total_seconds())
 
 
-def slot_wait(deferrals: int) -> float:
-    """Seconds until a message that found no slot is delivered again."""
-    return min(LAST_SLOT_WAIT_SECONDS, FIRST_SLOT_WAIT_SECONDS * 2.0 ** min(deferrals, 10))
+def slot_wait(deferrals: int, n_messages: float | None) -> float:
+    """Seconds until a message that found no slot is delivered again.
+
+    n_messages: about how many messages the run has. Few of them wait less long: a free slot would stay unused until
+    one of them is delivered.
+    """
+    longest = LAST_SLOT_WAIT_SECONDS
+    if n_messages is not None:
+        longest = min(longest, max(FIRST_SLOT_WAIT_SECONDS, n_messages / SLOT_REQUESTS_PER_SECOND))
+    return min(longest, FIRST_SLOT_WAIT_SECONDS * 2.0 ** min(deferrals, 10))
 
 
 def by_delay(waits: Iterable[tuple[str, float]]) -> dict[int, list[str]]:

@@ -150,7 +150,8 @@ def on_tasks_process(
             waits = dict.fromkeys(task.task_id for task in due)
         else:
             waits = kind.work(due, _Work(command, message, run, terms, deps, run_states, results))
-    deferred = {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
+    absent = slot_wait(command.deferrals, _messages(run, command))
+    deferred = {name: absent if wait is None else wait for name, wait in waits.items()}
     fault_point("tasks.ended", run_id=command.run_id)
     _send_rest(later | results.again | deferred, bool(deferred), command, message, deps)
     fault_point("tasks.rest_sent", run_id=command.run_id)
@@ -161,6 +162,11 @@ def on_tasks_process(
         _announce(results.run_after, results.late, message, deps)
         _finalize(results.run_after, command, message, deps, kinds, run_states)
     _count(command, results.counts, deps)
+
+
+def _messages(run: RunItem, command: TasksProcess) -> float | None:
+    """About how many messages the run has. None while its list is read."""
+    return None if run.chunks_total is None else run.chunks_total / len(command.task_ids)
 
 
 def _finalize(
@@ -176,7 +182,7 @@ def _finalize(
         wait = finalize(run, command, message, deps, kinds.functions)
     except FunctionMissingError as reason:
         run_states.waits(run.run_id, str(reason))
-        _send_rest({command.task_ids[0]: slot_wait(command.deferrals)}, True, command, message, deps)
+        _send_rest({command.task_ids[0]: slot_wait(command.deferrals, None)}, True, command, message, deps)
     else:
         if wait is not None:
             _send_rest({command.task_ids[0]: wait}, False, command, message, deps)
