@@ -957,7 +957,7 @@ _STATES = (
     ("run: pending, running, completed, failed, cancelled", "`status`, `error`", "`run`", "Status"),
     ("rate and time left of a run", "`pace`", "`watch`", "Rate, Time left"),
     ("failures of a run by their error", "`/causes` of the run", "`failures`", "Failures by error"),
-    ("who asked for what, and when", "`events` of `/activity` of the run", "", "What happened"),
+    ("who asked for what, and when", "`events` of `/activity` of the run", "`jobs activity`", "What happened"),
     (
         "chunk, task: pending, in progress, completed, failed",
         "`status` of `/chunks`, `/tasks`",
@@ -973,7 +973,7 @@ _STATES = (
     ("message: waits, in flight, dead", "`queues` of `/system`", "`status`", "System"),
     ("dead letter: archived, recovered, failed again", "`/dead-letters`", "`deadletters ls`", "Dead letters"),
     ("export: pending, running, completed, failed", "`exports` of `/activity`", "`jobs exported`", "What happened"),
-    ("webhook: pending, delivered, failed", "`webhooks` of `/activity`", "", "What happened"),
+    ("webhook: pending, delivered, failed", "`webhooks` of `/activity`", "`jobs activity`", "What happened"),
     ("recovery: pending, running, completed", "`recoveries` of `/activity`", "`jobs recovery`", "What happened"),
 )
 

@@ -67,6 +67,7 @@ def settings_for(faults_file: Path) -> dict[str, str]:
         "PRISMLINE_FAULTS_FILE": str(faults_file),
         # The site of the tests is on this machine.
         "URLS_ALLOW_PRIVATE": "true",
+        "WEBHOOK_ALLOW_PRIVATE": "true",
     }
 
 

@@ -184,7 +184,9 @@ def test_ids_and_errors_are_copied(page: Page, scene: Scene) -> None:
         panel.get_by_role("button", name=name, exact=True).click()
         expect(panel.get_by_role("button", name=name, exact=True)).to_have_text("Copied")
         assert page.evaluate("navigator.clipboard.readText()") == source.inner_text()
-    page.get_by_role("button", name="Copy id", exact=True).first.click()
+    run_id = page.get_by_role("button", name="Copy id", exact=True).first
+    run_id.click()
+    expect(run_id).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == scene.bad_run
 
 

@@ -32,7 +32,7 @@ from tests.console.states import (
     submit_cube,
     submit_urls,
 )
-from tests.system import System, wait_for
+from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -161,6 +161,72 @@ def test_a_run_whose_split_raises_again_and_again_says_so_until_the_split_succee
     expect(page.locator("#condition-repeated-error")).to_have_count(0)
 
 
+def test_a_bug_in_a_worker_is_shown_with_its_traceback(page: Page, console: Console, tmp_path: Path) -> None:
+    system = console.system
+    run_id = system.run_id_for("bug")
+    system.set_faults(rules("chunk.started", run_id, "unexpected"))
+    assert submit_cube(console, tmp_path, "bug", chunk_size=20) == run_id
+    error = "RuntimeError: Injected unexpected fault at chunk.started."
+    shown(page, console, run_id, "repeated_error", f"Being retried after an unexpected error: {error}")
+    assert error in system.cli("failures", run_id)
+    said = system.cli("logs", "--run", run_id, "--level", "warning")
+    assert "Traceback (most recent call last)" in said
+    assert error in said
+    page.goto(f"/console/runs/{run_id}?cell=0")
+    logs = page.locator("#logs")
+    expect(logs).to_be_visible()
+    if logs.get_attribute("open") is None:
+        logs.locator("summary").click()
+    expect(logs).to_contain_text("Traceback (most recent call last)")
+    expect(logs).to_contain_text(error)
+    system.set_faults([])
+    assert system.wait(run_id).status == "completed"
+
+
+def test_a_run_whose_queue_is_purged_does_not_say_that_its_messages_wait_and_is_completed(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    folder, sweeps = tmp_path_factory.mktemp("purged"), {"SWEEP_IDLE_SECONDS": "2", "SWEEP_LEASE_SECONDS": "8"}
+    with small_system(folder, CHUNK_SERVICES, **sweeps) as console:
+        system = console.system
+        with paused(console, "worker"):
+            first = submit_cube(console, tmp_path, "first", chunk_size=1)
+            wait_for(lambda: system.depth("chunks") >= 18, "the messages of the first run")
+            second = submit_cube(console, tmp_path, "second", chunk_size=20)
+            condition(console, second, "queued", "Waiting behind other runs: at least ")
+            queue = f"prismline-{system.connection.environment}-chunks"
+            system.sqs.purge_queue(QueueUrl=system.sqs.get_queue_url(QueueName=queue)["QueueUrl"])
+            wait_for(lambda: "queued" not in condition_names(console, second), "the run to wait no longer")
+            assert api_view(console, f"/runs/{second}")["status"] != "completed"
+        for run_id in (first, second):
+            assert system.wait(run_id).status == "completed"
+        page = browser.new_page(base_url=console.url)
+        page.goto(f"/console/runs/{second}?cell=0")
+        expect(page.locator("#detail-body")).to_contain_text("Sent again")
+        page.close()
+
+
+def test_a_list_of_60_000_urls_that_is_half_read_says_that_its_numbers_are_not_final(
+    page: Page, console: Console
+) -> None:
+    system = console.system
+    run_id = system.run_id_for("half")
+    system.set_faults([{"point": "ingest.checkpointed", "action": "hang", "where": {"run_id": run_id}, "seconds": 300}])
+    urls = system.put_manifest(b"https://prismline.invalid/\n" * 60_000, "sources/half.txt")
+    manifest = {"workload": "urls", "survey": "half", "list": {"key": urls, "format": "text"}}
+    system.put_manifest(as_json(manifest | {"idempotency_key": "half"}))
+    wait_for(lambda: console_knows(console, run_id), "the manifest to be read")
+    shown(page, console, run_id, "ingesting", "Its list is being read: at least ")
+    found = wait_for(
+        lambda: re.search(r"at least ([1-9][\d,]*)", condition(console, run_id, "ingesting")), "the first tasks"
+    )
+    assert int(found[1].replace(",", "")) < 60_000
+    assert "total" not in api_view(console, f"/runs/{run_id}")["counts"]
+    with console.api() as api:
+        api.post(f"/runs/{run_id}/cancel").raise_for_status()
+    system.set_faults([])
+
+
 def test_a_run_whose_slots_are_taken_says_that_it_waits_for_one(page: Page, console: Console, tmp_path: Path) -> None:
     system = console.system
     run_id = system.run_id_for("limited")
@@ -282,6 +348,7 @@ def test_what_happened_to_a_run_is_on_its_page_with_the_keys_of_those_who_asked(
     (by,) = {event["by"] for event in activity["events"] if event["name"] == "cancel_requested"}
     page.goto(f"/console/runs/{run_id}")
     happened = page.locator("#activity-body")
+    expect(happened).to_contain_text(f"submitted by the key {by}")
     expect(happened).to_contain_text(f"its cancellation was requested by the key {by}")
     expect(happened).to_contain_text("Webhook")
     expect(page.locator("#given-body")).to_contain_text("timeout_s")
@@ -336,7 +403,7 @@ def test_a_run_that_goes_on_shows_its_rate_and_the_time_that_is_left(
     expect(page.locator(".facts")).to_contain_text("Time left")
     with watching(run_id) as lines:
         head = wait_for(lambda: next((line for line in lines if "1/2 chunks" in line), None), "a line of the command")
-        assert re.search(r"running: 1/2 chunks, [\d.]+ spectra/\w+, \d+ s left", head)
+        assert re.search(r"running: 1/2 chunks, [\d.]+ spectra/\w+, [\w ]+ left", head)
         wait_for(lambda: any("Being retried after an error (" in line for line in lines), "the line of the attempt")
         system.set_faults([])
         wait_for(lambda: any(line.startswith("completed: 2/2 chunks") for line in lines), "its last line")

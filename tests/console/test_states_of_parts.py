@@ -1,4 +1,4 @@
-"""States of chunks, tasks, messages, dead letters and recoveries, as the API, the command and the console show them."""
+"""States of what a run consists of and of what is done for it, as the API, the command and the console show them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from prismline_localstack.standins.site import Site
+from prismline_localstack.testing import serving
 from tests.console.conftest import Console
-from tests.console.states import api_view, console_knows, paused, shown, submit_cube, submit_urls
+from tests.console.states import api_view, console_knows, paused, rules, shown, submit_cube, submit_urls
 from tests.cubes import write_cube
 from tests.system import wait_for
 
@@ -143,6 +146,8 @@ def test_dead_letters_are_archived_recovered_or_fail_again_and_the_run_says_that
         )
     page.goto(f"/console/runs/{run_id}")
     expect(page.locator("#activity-body")).to_contain_text(f"a recovery was requested by the key {event['by']}")
+    said = json.loads(system.cli("jobs", "activity", run_id, "--json"))
+    assert event in said["events"]
 
 
 def letters_are(console: Console, page: Page, run_id: str, expected: set[tuple[str, bool]]) -> None:
@@ -176,3 +181,74 @@ def recovery_is(console: Console, page: Page, run_id: str, recovery: str, status
     row = page.get_by_role("table", name="Recoveries, exports and webhooks").locator("tbody tr")
     expect(row).to_contain_text(status)
     expect(row).to_contain_text(f"{counts['n_sent']} sent")
+
+
+def test_an_export_is_pending_running_and_completed_or_failed(page: Page, console: Console, tmp_path: Path) -> None:
+    system = console.system
+    runs = [submit_cube(console, tmp_path, key) for key in ("exported", "not-exported")]
+    for run_id in runs:
+        assert system.wait(run_id).status == "completed"
+    exported, lost = runs
+    hangs = {"point": "export.part_uploaded", "action": "hang", "where": {"run_id": exported}, "seconds": 300}
+    system.set_faults([hangs, *rules("export.part_uploaded", lost, "permanent")])
+    with paused(console, "exporter"):
+        export = ask_for_export(console, exported)
+        export_is(console, page, exported, export, "pending", "")
+    export_is(console, page, exported, export, "running", "0 of 2 entries")
+    system.set_faults(rules("export.part_uploaded", lost, "permanent"))
+    export_is(console, page, exported, export, "completed", "download, ")
+    export_is(console, page, lost, ask_for_export(console, lost), "failed", "Injected permanent fault")
+    system.set_faults([])
+
+
+def ask_for_export(console: Console, run_id: str) -> str:
+    with console.api() as api:
+        return str(api.post(f"/runs/{run_id}/export").raise_for_status().json()["export_id"])
+
+
+def export_is(console: Console, page: Page, run_id: str, export: str, status: str, text: str) -> None:
+    """The export has this status in all three places, and the console shows it with this text."""
+    wait_for(lambda: api_view(console, f"/runs/{run_id}/exports/{export}")["status"] == status, f"a {status} export")
+    assert json.loads(console.system.cli("jobs", "exported", run_id, export, "--json"))["status"] == status
+    work_is(page, run_id, "Export", status, text)
+
+
+def work_is(page: Page, run_id: str, what: str, status: str, text: str) -> None:
+    """The console shows what is done for a run, with this status and text."""
+    page.goto(f"/console/runs/{run_id}")
+    row = page.get_by_role("table", name="Recoveries, exports and webhooks").locator("tbody tr").filter(has_text=what)
+    expect(row).to_contain_text(status)
+    expect(row).to_contain_text(text)
+
+
+def test_a_webhook_is_pending_and_then_delivered_or_failed(page: Page, console: Console) -> None:
+    for answer, status, text in (
+        (200, "delivered", "the target answered 200"),
+        (410, "failed", "The target answered 410"),
+    ):
+        answers = [503]
+
+        async def target(_scope: Scope, _receive: Receive, send: Send, answers: list[int] = answers) -> None:
+            await Response(status_code=answers[-1])(_scope, _receive, send)
+
+        with serving(target) as url:
+            with console.api() as api:
+                job = {"workload": "urls", "name": status, "open": True, "webhook": {"url": url}}
+                made = api.post("/jobs", json=job).raise_for_status().json()
+                run_id = str(made["run"]["run_id"])
+                api.post(f"/runs/{run_id}/cancel").raise_for_status()
+            webhook_is(console, page, run_id, "pending", "The target answered 503")
+            answers.append(answer)
+            webhook_is(console, page, run_id, status, text)
+
+
+def webhook_is(console: Console, page: Page, run_id: str, status: str, text: str) -> None:
+    """The post of the end of a run has this status in all three places, and the console shows it with this text."""
+
+    def reached() -> bool:
+        return [each["status"] for each in api_view(console, f"/runs/{run_id}/activity")["webhooks"]] == [status]
+
+    wait_for(reached, f"a {status} post")
+    said = json.loads(console.system.cli("jobs", "activity", run_id, "--json"))
+    assert [each["status"] for each in said["webhooks"]] == [status]
+    work_is(page, run_id, "Webhook", status, text)

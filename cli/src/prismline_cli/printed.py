@@ -552,6 +552,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "jobs result": ApiDocument,
     "jobs cancel": ApiDocument,
     "jobs export": ApiDocument,
+    "jobs activity": ApiDocument,
     "jobs exported": ApiDocument,
     "jobs recover": ApiDocument,
     "jobs recovery": ApiDocument,

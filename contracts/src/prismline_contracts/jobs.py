@@ -244,6 +244,8 @@ class JobRunItem(Contract):
     survey: Survey
     workload: Name
     created_at: Timestamp
+    #: Id of the API key of whoever submitted it.
+    submitted_by: Name | None = None
     #: What people asked for over HTTP, the earliest first. At most MAX_RUN_REQUESTS.
     requests: list[RunRequest] = Field(default_factory=list)
 

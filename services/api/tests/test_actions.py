@@ -16,7 +16,7 @@ from prismline_api import dead_letters
 from prismline_contracts.base import timestamp
 from prismline_contracts.commands import Queue
 from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
-from prismline_contracts.jobs import export_key, rejects_key
+from prismline_contracts.jobs import export_key, rejects_key, webhook_key
 from prismline_contracts.prefixes import FAILED_DEAD_LETTERS_PREFIX
 from prismline_contracts.tasks import UrlsManifest
 from prismline_ledger import NewChunk, TaskEnding
@@ -57,9 +57,32 @@ class TestCancel:
         acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202)
         events = acme.get(f"/runs/{run_id}/activity")["events"]
         asked = [event for event in events if "by" in event]
-        assert [event["name"] for event in asked] == ["cancel_requested", "cancel_requested", "recover_requested"]
+        names = ["submitted", "cancel_requested", "cancel_requested", "recover_requested"]
+        assert [event["name"] for event in asked] == names
         assert len({event["by"] for event in asked}) == 1
         assert acme.get(f"/runs/{run_id}")["conditions"][-1]["name"] == "cancelling"
+
+    def test_a_run_of_a_rerun_was_submitted_by_whoever_asked_for_it(self, world: ApiWorld, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job(1))
+        other = world.caller()
+        rerun = other.post(f"/jobs/{job['job_id']}/rerun", {"only": "all"}, expect=202)
+        runs = (job["run"]["run_id"], rerun["run_id"])
+        by = [acme.get(f"/runs/{run_id}/activity")["events"][0]["by"] for run_id in runs]
+        assert len(set(by)) == 2
+
+    def test_the_error_of_an_earlier_attempt_is_not_shown_beside_a_post_that_was_delivered(
+        self, world: ApiWorld, acme: Api, run_id: str
+    ) -> None:
+        about = {"job_id": "j", "tenant": "acme", "event_type": "prismline.run.completed.v1", "attempts": 2}
+        for name, status in ("a", "PENDING"), ("b", "DELIVERED"):
+            world.put(
+                "jobs", {**webhook_key(run_id, name), **about, "status": status, "last_error": "It answered 503."}
+            )
+        posts = acme.get(f"/runs/{run_id}/activity")["webhooks"]
+        assert {each["status"]: each.get("last_error") for each in posts} == {
+            "pending": "It answered 503.",
+            "delivered": None,
+        }
 
     def test_a_run_that_has_ended_cannot_be_cancelled(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         world.set_status(run_id, "completed")

@@ -162,6 +162,11 @@ def run_command(run_id: RunId, as_json: AsJson = False) -> None:
     _show(Client.open().get(f"/runs/{part(run_id)}"), as_json=as_json)
 
 
+def activity_command(run_id: RunId, as_json: AsJson = False) -> None:
+    """Show what happened to a run and who asked for it, and its recoveries, exports and webhook posts."""
+    _show(Client.open().get(f"/runs/{part(run_id)}/activity"), as_json=as_json)
+
+
 def tasks_command(run_id: RunId, status: Status = None, limit: Limit = 100, as_json: AsJson = False) -> None:
     """List the tasks of a run."""
     tasks = Client.open().listed(f"/runs/{part(run_id)}/tasks", limit, status=status)
@@ -307,6 +312,7 @@ def register(app: typer.Typer) -> None:
         "delete": delete_command,
         "runs": runs_command,
         "run": run_command,
+        "activity": activity_command,
         "tasks": tasks_command,
         "chunks": chunks_command,
         "task": task_command,

@@ -116,7 +116,7 @@ def rerun_job(
             return job, run, True
         _check_rerun(request, job, deps)
         manifest = _manifest_again(request, job, deps)
-        run = job_run_item(job, run_id, timestamp(deps.clock()))
+        run = job_run_item(job, run_id, timestamp(deps.clock()), caller.key_id)
         asked = idempotency_item(name, operation, digest, run, deps.clock())
         if deps.store.add_run(job, run, asked):
             fault_point("api.rerun_added", run_id=run_id)

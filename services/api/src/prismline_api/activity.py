@@ -13,7 +13,7 @@ from prismline_api.dependencies import Dependencies
 from prismline_api.models import ActivityView, CausesView, CauseView, RunEventView, WebhookDeliveryView
 from prismline_api.reading import AnyRun, find_run, manifest_copy
 from prismline_contracts.items import ChunkStatus, RunItem, WorkflowStateItem
-from prismline_contracts.jobs import JobRunItem
+from prismline_contracts.jobs import JobRunItem, WebhookItem
 from prismline_http.auth import Caller
 from prismline_ledger import ENDED, Failure, causes_of
 
@@ -46,10 +46,16 @@ def show_activity(caller: Caller, run_id: str, deps: Dependencies) -> ActivityVi
         events=sorted(_events(run, item, state), key=lambda event: event.at),
         recoveries=[recovery_view(each, deps.operations.get(each), run_id) for each in operations[-MOST_RECOVERIES:]],
         exports=[export_view(each, run_id, deps) for each in exports],
-        webhooks=[WebhookDeliveryView.model_validate(each, from_attributes=True) for each in webhooks],
+        webhooks=[_post(each) for each in webhooks],
         source=_source(manifest_copy(run_id, deps)),
         params=json.loads(item.params) if item is not None and item.params else None,
     )
+
+
+def _post(item: WebhookItem) -> WebhookDeliveryView:
+    """A post as clients see it. Why an earlier attempt failed is no error of a post that was delivered."""
+    shown = WebhookDeliveryView.model_validate(item, from_attributes=True)
+    return shown.model_copy(update={"last_error": None}) if item.status == "DELIVERED" else shown
 
 
 def _events(run: AnyRun, item: RunItem | None, state: WorkflowStateItem | None) -> Iterator[RunEventView]:
@@ -57,11 +63,13 @@ def _events(run: AnyRun, item: RunItem | None, state: WorkflowStateItem | None) 
         if at is not None:
             yield RunEventView(at=at, name=name, sentence=sentence, by=by)
 
-    yield from event(run.created_at, "submitted", "submitted")
     if isinstance(run, JobRunItem):
+        yield from event(run.created_at, "submitted", "submitted", run.submitted_by)
         for request in run.requests:
             asked = _ASKED.get(request.name, request.name)
             yield from event(request.at, f"{request.name}_requested", asked, request.by)
+    else:
+        yield from event(run.created_at, "submitted", "submitted with a manifest in the bucket, which names nobody")
     if state is not None:
         yield from event(state.started_at, "started", "its state machine reports that it runs")
         if state.status in ENDED:

@@ -514,7 +514,7 @@ class ConditionView(Response):
         str,
         Field(
             description="`accepted`, `splitting`, `ingesting`, `open`, `queued`, `no_consumer`, `waiting`, `retried`,"
-            " `repeated_error`, `cancelling`, `continued` or `refitting`.",
+            " `repeated_error`, `cancelling`, `continued`, `refitting`, `finalizing` or `keeps_code`.",
             examples=["ingesting"],
         ),
     ]

@@ -170,7 +170,7 @@ def _prepared(
         webhook=Webhook(url=target.url, secret=target.secret or _webhook_secret()) if target else None,
         traceparent=traceparent or traceparent_of(run_id),
     )
-    run = job_run_item(job, run_id, created_at)
+    run = job_run_item(job, run_id, created_at, caller.key_id)
     if path is Path.OPEN:
         return None, job, run
     return _manifest_of(job, request, task_list, deps), job, run
@@ -387,8 +387,8 @@ def announce(job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
     deps.transport.publish_event(submitted, traceparent=job.traceparent)
 
 
-def job_run_item(job: JobItem, run_id: str, created_at: str) -> JobRunItem:
-    """The item that names the job and the tenant of a run."""
+def job_run_item(job: JobItem, run_id: str, created_at: str, submitted_by: str | None = None) -> JobRunItem:
+    """The item that names the job and the tenant of a run. submitted_by: the key of whoever submits it now."""
     return JobRunItem(
         PK=job_run_key(run_id)["PK"],
         GSI1_PK=tenant_runs_key(job.tenant),
@@ -398,6 +398,7 @@ def job_run_item(job: JobItem, run_id: str, created_at: str) -> JobRunItem:
         survey=job.survey,
         workload=job.workload,
         created_at=created_at,
+        submitted_by=submitted_by,
     )
 
 
