@@ -115,12 +115,13 @@ def test_a_failed_chunk_is_opened_and_recovered_and_the_page_shows_it_complete(
     expect(fact(page, "Status")).to_contain_text("completed")
 
 
-def test_the_panel_of_a_chunk_has_its_log_lines_and_no_others(page: Page, scene: Scene) -> None:
-    page.goto(f"/console/runs/{scene.bad_run}?cell=10")
+def test_the_panel_of_a_chunk_has_its_log_lines_and_no_others(page: Page, console: Console, tmp_path: Path) -> None:
+    run_id = stage.broken_run(console.system, tmp_path, "logged", "logged")
+    page.goto(f"/console/runs/{run_id}?cell=10")
     lines = page.get_by_role("table", name="Log lines").locator("tbody tr")
     expect(lines.filter(has_text="chunk_failed")).to_contain_text("Injected")
     expect(lines.filter(has_text="chunk_completed")).to_have_count(0)
-    page.goto(f"/console/runs/{scene.bad_run}?cell=20")
+    page.goto(f"/console/runs/{run_id}?cell=20")
     expect(page.locator("#logs")).not_to_have_attribute("open", "")
     page.locator("#logs summary").focus()
     page.keyboard.press("Enter")

@@ -124,7 +124,7 @@ class CellLogsView(Response):
     """The log lines of one chunk or task, or where they are."""
 
     lines: Annotated[list[LogLineView], Field(description="The latest 200, the earliest first.")]
-    complete: Annotated[bool, Field(description="Whether there are no other lines.")]
+    complete: Annotated[bool, Field(description="Whether there are no other lines since the system was last started.")]
     url: Annotated[
         str | None,
         Field(description="On AWS: CloudWatch's console, with a query for the lines. It needs a sign-in there."),

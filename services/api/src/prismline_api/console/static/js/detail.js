@@ -96,7 +96,7 @@ function logLines(found) {
     lines.length
       ? region("log lines", table("Log lines", [["Time"], ["Level"], ["Process"], ["Line", "wide"]], lines))
       : found.complete
-        ? el("p", { class: "hint" }, "Nothing was logged about it.")
+        ? el("p", { class: "hint" }, "Nothing was logged about it since the system was last started.")
         : null,
   ];
 }
