@@ -150,8 +150,7 @@ def on_tasks_process(
             waits = dict.fromkeys(task.task_id for task in due)
         else:
             waits = kind.work(due, _Work(command, message, run, terms, deps, run_states, results))
-    absent = slot_wait(command.deferrals, _messages(run, command))
-    deferred = {name: absent if wait is None else wait for name, wait in waits.items()}
+    deferred = {name: _slot_wait(run, command) if wait is None else wait for name, wait in waits.items()}
     fault_point("tasks.ended", run_id=command.run_id)
     _send_rest(later | results.again | deferred, bool(deferred), command, message, deps)
     fault_point("tasks.rest_sent", run_id=command.run_id)
@@ -164,9 +163,10 @@ def on_tasks_process(
     _count(command, results.counts, deps)
 
 
-def _messages(run: RunItem, command: TasksProcess) -> float | None:
-    """About how many messages the run has. None while its list is read."""
-    return None if run.chunks_total is None else run.chunks_total / len(command.task_ids)
+def _slot_wait(run: RunItem, command: TasksProcess) -> float:
+    """Seconds until tasks without a slot are tried again. While its list is read, nobody knows how many the run has."""
+    n_messages = None if run.chunks_total is None else run.chunks_total / len(command.task_ids)
+    return slot_wait(command.deferrals, n_messages)
 
 
 def _finalize(
