@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+# Each test compiles the kernel with sanitizers, which takes minutes on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TESTS = Path(__file__).resolve().parent
 KERNEL = TESTS.parent / "src" / "kernel"
