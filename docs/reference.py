@@ -357,7 +357,7 @@ def _limits_page() -> str:
                 "wait for a free slot of a run or host",
                 (
                     f"{_duration(task_decisions.FIRST_SLOT_WAIT_SECONDS)}, doubled up to"
-                    f" {_duration(task_decisions.LAST_SLOT_WAIT_SECONDS)}; less in a run of few messages"
+                    f" {_duration(task_decisions.LAST_SLOT_WAIT_SECONDS)}; at first less in a run of few messages"
                 ),
                 "",
             ),

@@ -441,6 +441,7 @@ def test_a_message_that_finds_no_slot_waits_longer_each_time() -> None:
 def test_the_few_messages_of_a_small_run_soon_ask_for_a_slot_again() -> None:
     assert [task_decisions.slot_wait(n, 30) for n in range(4)] == [2, 4, 8, 10]
     assert task_decisions.slot_wait(9, 1) == 2
+    assert task_decisions.slot_wait(15, 1) == 60, "the slots are held for long, or the function is missing"
 
 
 def test_a_task_with_a_status_of_a_newer_release_is_sent_again_for_a_newer_worker(world: TasksWorld) -> None:

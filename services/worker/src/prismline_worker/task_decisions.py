@@ -21,6 +21,8 @@ DELAYS = (0, 2, 5, 15, 60, 180, 420, 900)
 FIRST_SLOT_WAIT_SECONDS, LAST_SLOT_WAIT_SECONDS = 2.0, 60.0
 #: How often the waiting messages of a run ask for a slot, all together, unless their waits are the longest.
 SLOT_REQUESTS_PER_SECOND = 3.0
+#: Deferrals after which the messages of a small run wait as long as others: what has the slots takes long.
+SHORT_SLOT_WAITS = 15
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,11 @@ def waits_for(task: TaskItem, now: datetime) -> float:
 def slot_wait(deferrals: int, n_messages: float | None) -> float:
     """Seconds until a message that found no slot is delivered again.
 
-    n_messages: about how many messages the run has. Few of them wait less long: a free slot would stay unused until
-    one of them is delivered.
+    n_messages: about how many messages the run has. Few of them wait less long at first: a free slot would stay unused
+    until one of them is delivered.
     """
     longest = LAST_SLOT_WAIT_SECONDS
-    if n_messages is not None:
+    if n_messages is not None and deferrals < SHORT_SLOT_WAITS:
         longest = min(longest, max(FIRST_SLOT_WAIT_SECONDS, n_messages / SLOT_REQUESTS_PER_SECOND))
     return min(longest, FIRST_SLOT_WAIT_SECONDS * 2.0 ** min(deferrals, 10))
 
