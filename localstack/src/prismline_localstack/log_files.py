@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from prismline_localstack.errors import NotRunningError
 from prismline_localstack.home import Home
 from prismline_localstack.state import State
+from prismline_runtime import logged_at, logged_document
 
 
 class Level(StrEnum):
@@ -135,7 +136,7 @@ class Reader:
                 yield entry
 
     def _entry(self, line: LogLine) -> Entry | None:
-        document = _document(line.text)
+        document = logged_document(line.text)
         if document is None:
             if line.text.startswith("Traceback "):
                 self._in_traceback.add(line.process)
@@ -150,30 +151,12 @@ class Reader:
             line.process,
             str(document.get("message", "")),
             time=str(time) if time else None,
-            moment=_moment(time),
+            moment=logged_at(document),
             level=_level(document.get("level")),
             run_id=_text(document.get("run_id")),
             chunk_id=_text(document.get("chunk_id")),
             fields={name: value for name, value in document.items() if name not in _OWN_KEYS},
         )
-
-
-def _document(text: str) -> dict[str, Any] | None:
-    if not text.startswith("{"):
-        return None
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _level(value: object) -> Level:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from prismline_runtime.run_queues import NO_QUEUE_CODES, RunQueues
     from prismline_runtime.settings import ServiceSettings
     from prismline_runtime.storage import Bucket, TooLargeError
-    from prismline_runtime.telemetry import process_name, service_logger, service_metrics
+    from prismline_runtime.telemetry import logged_at, logged_document, process_name, service_logger, service_metrics
     from prismline_runtime.transport import Transport, batches
 
 #: The module of each name.
@@ -96,6 +96,8 @@ _MODULES = {
     "error_code": "errors",
     "fault_point": "faults",
     "is_unexpected": "errors",
+    "logged_at": "telemetry",
+    "logged_document": "telemetry",
     "process_name": "telemetry",
     "queue_handler": "routing",
     "reader_errors": "errors",
@@ -146,6 +148,8 @@ __all__ = [
     "error_code",
     "fault_point",
     "is_unexpected",
+    "logged_at",
+    "logged_document",
     "process_name",
     "queue_handler",
     "reader_errors",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -20,6 +22,24 @@ METRICS_NAMESPACE = "Prismline"
 def service_logger(service: str) -> Logger:
     """The logger of `service`. It writes JSON lines with appended keys such as `run_id` and `chunk_id`."""
     return Logger(service=f"prismline-{service}", utc=True)
+
+
+def logged_document(line: str | bytes) -> dict[str, Any] | None:
+    """A line that a service logged, parsed. None for any other line."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def logged_at(document: Mapping[str, Any]) -> datetime | None:
+    """The moment of a line that a service logged. None if the line has none that can be read."""
+    try:
+        moment = datetime.fromisoformat(str(document.get("timestamp")))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def process_name() -> str:

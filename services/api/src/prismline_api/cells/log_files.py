@@ -6,7 +6,6 @@ the data of users in a field that nobody expected.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prismline_api.cells.models import LogLineView
-from prismline_runtime import without_credentials
+from prismline_runtime import logged_at, logged_document, without_credentials
 
 #: Bytes that are read from the end of a file, and of each read.
 MOST_BYTES, BLOCK_BYTES = 4 * 2**20, 2**16
@@ -70,10 +69,10 @@ def _lines_in(path: Path, subject: Subject) -> tuple[list[LogLineView], bool]:
     found = list[LogLineView]()
     sought = subject.run_id.encode()
     for line in lines_from_end(path, MOST_BYTES):
-        document = _document(line) if sought in line else None
+        document = logged_document(line) if sought in line else None
         if document is None or not subject.covers(document):
             continue
-        at = _moment(document.get("timestamp"))
+        at = logged_at(document)
         if at is None:
             continue
         if at < subject.since:
@@ -116,19 +115,3 @@ def shown(line: Mapping[str, Any], at: datetime, process: str) -> LogLineView:
 
 def _masked(text: str) -> str:
     return _TOKENS.sub(r"\1...", without_credentials(text))
-
-
-def _document(line: bytes) -> dict[str, Any] | None:
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
