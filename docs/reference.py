@@ -988,7 +988,7 @@ def _states_page() -> str:
         "# States, and where they are seen\n\nFor operators: each state of a run, chunk, task, message, export, webhook"
         " and recovery, with the field of [the API](http-api.md), the command and the element of [the"
         " console](console.md) that show it. `prismline jobs run RUN` prints everything that the API says of a run."
-        " [Tests](../../tests/console/test_states.py) drive a system into most of them and read all three.\n\n"
+        " [Tests](../../tests/console/test_states.py) drive a system into them and read all three.\n\n"
         + _table(("state", "field", "command", "console"), [*rows, *_STATES])
         + "\nA run that a manifest submitted is in lists when the status service knows it, and is found by its id"
         " before. A queue without a consumer is only known where a supervisor reports processes; on AWS, an alarm"
