@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from prismline_api.app import create_app
 from prismline_contracts.base import timestamp
@@ -73,6 +75,45 @@ def test_axe_finds_nothing_in_filled_dialogs_and_the_keyboard_opens_and_closes_t
         expect(dialog).to_have_count(0)
         expect(page.get_by_role("button", name=name)).to_be_focused()
     assert not any(found.values()), {where: what for where, what in found.items() if what}
+
+
+def by_keyboard(page: Page, dialog: Locator, controls: Sequence[str]) -> None:
+    """The tab key reaches controls whose names begin so in this order, and none of the page behind the dialog."""
+    reached = []
+    for number in range(len(controls)):
+        if number:
+            page.keyboard.press("Tab")
+        expect(dialog.locator(":focus")).to_have_count(1)
+        reached.append(page.evaluate("document.activeElement.name || document.activeElement.textContent"))
+    assert all(map(str.startswith, reached, controls)), reached
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_filled_dialog_of_a_cancellation_suits_axe_and_the_keyboard(page: Page, console: Console, theme: str) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    name = f"keyed-{theme}"
+    with console.api() as api:
+        job = api.post("/jobs", json={"workload": "urls", "name": name, "open": True}).raise_for_status().json()
+        urls = {"urls": ["https://prismline.invalid/"] * 3}
+        api.post(f"/jobs/{job['job_id']}/tasks", json=urls, headers={"Idempotency-Key": name}).raise_for_status()
+    dialog, found = page.get_by_role("dialog"), {}
+    page.goto(f"/console/runs/{job['run']['run_id']}")
+    button = page.get_by_role("button", name="Cancel")
+    for last in (False, True):
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("The run ends as cancelled")
+        if not last:
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                found[width] = violations(page)
+            page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
+            expect(button).to_be_focused()
+    by_keyboard(page, dialog, ("Close", "Cancel the run"))
+    page.keyboard.press("Enter")
+    expect(page.locator(".facts")).to_contain_text("cancelled")
+    assert not any(found.values()), found
 
 
 def test_a_printed_page_has_its_content_and_no_controls(page: Page, scene: Scene) -> None:
