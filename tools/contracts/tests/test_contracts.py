@@ -97,6 +97,7 @@ JSON_VALUES = st.one_of(
 COMPARED = {
     "caption_window.v1": {"frame_count", "frames"},
     "urls_manifest.v1": {"urls", "list", "batches", "rerun"},
+    "function_manifest.v1": {"source", "rerun"},
 }
 
 
