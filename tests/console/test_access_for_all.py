@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -14,6 +16,7 @@ from prismline_localstack.testing import serving
 from tests.console.conftest import Console
 from tests.console.stage import Scene
 from tests.console.watching import violations
+from tests.cubes import write_cube
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -86,6 +89,40 @@ def by_keyboard(page: Page, dialog: Locator, controls: Sequence[str]) -> None:
         expect(dialog.locator(":focus")).to_have_count(1)
         reached.append(page.evaluate("document.activeElement.name || document.activeElement.textContent"))
     assert all(map(str.startswith, reached, controls)), reached
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_filled_dialog_of_a_submission_suits_axe_and_the_keyboard(
+    page: Page, console: Console, tmp_path: Path, theme: str
+) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    cube = write_cube(tmp_path / "keyed.fits", ny=4, nx=5)
+    dialog, found = page.get_by_role("dialog", name="Submit"), {}
+    page.goto("/console/runs")
+    chooser = page.get_by_label("Submit a file")
+    for last in (False, True):
+        chooser.focus()
+        expect(chooser).to_be_focused()
+        chooser.set_input_files(cube)
+        expect(dialog).to_contain_text(re.compile(r"Estimated cost on AWS: .* USD"))
+        if not last:
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                found[width] = violations(page)
+            by_keyboard(page, dialog, ("name", "Estimated cost", "Cancel", "Submit"))
+            page.keyboard.press("Escape")
+            expect(dialog).to_have_count(0)
+            expect(chooser).to_be_focused()
+    page.keyboard.type("not a name")
+    page.keyboard.press("Enter")
+    expect(dialog.locator(":invalid")).to_have_count(2)
+    assert page.evaluate("document.activeElement.name") == "name", "the form is not sent, and its field keeps the focus"
+    found["invalid"] = violations(page)
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type(f"keyed-{theme}")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/console/runs/[0-9a-f-]+$"))
+    assert not any(found.values()), found
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -4,7 +4,8 @@ import { newKey, post } from "./api.js";
 import { byId, bytes, el, notice, replace } from "./dom.js";
 import { estimateOf } from "./estimate.js";
 
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+// Browsers read a pattern with the flag v, which needs the escape.
+const NAME = "[A-Za-z0-9][A-Za-z0-9._\\-]{0,63}";
 /**
  * The content of a file, by the suffix of its name.
  * @type {[RegExp, {format: string, workload: string, what: string, gzip?: boolean}][]}
@@ -109,7 +110,7 @@ function open(file) {
     maxlength: 64,
     value: suggested(file.name),
     autocomplete: "off",
-    pattern: NAME.source,
+    pattern: NAME,
     title: "Letters, digits, dots, hyphens and underscores; at most 64",
   });
   const cost = el("div", {});
