@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from astropy.io import fits
 from splitter_world import SplitterWorld
 
 from prismline_runtime import UnavailableError
@@ -90,3 +91,17 @@ def test_a_job_whose_run_cannot_be_announced_shows_the_error_before_the_run_has_
     assert error_of(world) == ("splitter", "RecursionError: too deep", 3)
     assert world.ingest_job(RUN, key, receive_count=4)
     assert error_of(world) is None
+
+
+@pytest.mark.parametrize("chunk_input", ["copy", "reference"])
+def test_a_splitter_that_once_has_no_memory_to_read_the_cube_splits_it_later(
+    world: SplitterWorld, monkeypatch: pytest.MonkeyPatch, chunk_input: str
+) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2, chunk_input=chunk_input)
+    with monkeypatch.context() as patch:
+        patch.setattr(fits.Header, "fromfile", raises(MemoryError("Unable to allocate 7.28 GiB")))
+        assert not world.split(RUN, KEY)
+    assert world.state_machine.refusals == [], "the run has not failed"
+    assert world.split(RUN, KEY, receive_count=2)
+    assert world.ledger.run(RUN).chunks_total == 4

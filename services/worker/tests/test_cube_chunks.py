@@ -144,3 +144,21 @@ def test_a_range_that_fails_gives_the_chunk_back(
     assert world.process(FIRST, **referring(world))
     assert world.rows() == ["fitted", "blank"]
     assert world.ledger.run(RUN_ID).n_blank == 1
+
+
+def test_a_worker_that_once_has_no_memory_for_a_range_tries_the_chunk_again(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open_run_of_cube([GOOD, BLANK], size=2)
+
+    def lacking(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 7.28 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "read_range", lacking)
+        assert not world.process(FIRST, **referring(world)), "SQS delivers the message again"
+    chunk = world.chunk()
+    assert chunk.state is ChunkStatus.PENDING
+    assert chunk.last_error == "MemoryError: Unable to allocate 7.28 GiB"
+    assert world.process(FIRST, **referring(world))
+    assert world.rows() == ["fitted", "blank"]

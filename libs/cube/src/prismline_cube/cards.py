@@ -15,6 +15,8 @@ def value_of(header: fits.Header, key: str) -> Any:
     """The value of a card. None if there is no such card, or if it has no value."""
     try:
         return header.get(key)
+    except MemoryError:
+        raise
     except Exception as error:  # astropy does not document what it raises for a damaged card
         raise unusable(key, "cannot be read") from error
 

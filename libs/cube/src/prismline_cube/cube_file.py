@@ -277,6 +277,8 @@ def _read_header(file: BinaryIO, start: int, most: int) -> tuple[fits.Header, in
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 header = fits.Header.fromfile(window)
+        except MemoryError:
+            raise
         except Exception as error:  # astropy does not document what it raises for a damaged header
             failed = error
         else:

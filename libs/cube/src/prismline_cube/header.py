@@ -216,7 +216,7 @@ def _spectral_keywords(header: fits.Header, spectral: int) -> dict[str, str | in
                 return None
             axis.wcs.set()
             return dict(axis.to_header().items())
-        except Exception:  # astropy and wcslib do not document what they raise for odd coordinates
+        except Exception:  # astropy and wcslib do not document what they raise for odd coordinates: a MemoryError, too
             return None
 
 
@@ -266,7 +266,7 @@ def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int |
             sky = whole.sub([*spatial, *(n for n in celestial if n not in spatial)])
             sky.wcs.set()
             return dict(sky.to_header().items())
-        except Exception:  # astropy and wcslib do not document what they raise for odd coordinates
+        except Exception:  # astropy and wcslib do not document what they raise for odd coordinates: a MemoryError, too
             return None
 
 

@@ -118,12 +118,13 @@ def reader_errors(failed: str) -> Iterator[None]:
     """The boundary of a reader of bytes from outside: map whatever their parsing raises to `PermanentError`.
 
     `failed` begins the sentence and names what is read: "The cube cubes/c.fits cannot be split". Prismline's own
-    errors, and errors of the disk, the network and AWS, pass through. A parser should check its input, so that the
-    sentence says what to do. This boundary maps the errors that no check has foreseen.
+    errors, errors of the disk, the network and AWS, and a lack of memory pass through: the next try may succeed. A
+    parser should check its input before it allocates memory for it, and its sentence says what to do. This boundary
+    maps the errors that no check has foreseen.
     """
     try:
         yield
-    except (PrismlineError, ClientError, BotoCoreError, *_OUTAGES):
+    except (PrismlineError, ClientError, BotoCoreError, MemoryError, *_OUTAGES):
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in INPUT_ERRNOS:
@@ -133,8 +134,6 @@ def reader_errors(failed: str) -> Iterator[None]:
 
 def cause_of(error: Exception) -> str:
     """What an error of a library says, as one clause of a sentence: in one printable line of bounded length."""
-    if isinstance(error, MemoryError):
-        return "it needs more memory than there is"
     if isinstance(error, RecursionError):
         return "its parts are nested too deeply"
     text = one_line(" ".join(str(error)[: 4 * LONGEST_CAUSE].split())).rstrip(".")
