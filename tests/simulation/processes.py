@@ -141,7 +141,7 @@ class LongPolls:
     """The SQS client of one of the runtime's consumers.
 
     A receive that would return nothing is no call: its thread waits until there is a message. While SQS cannot be
-    reached, the thread receives more and more seldom.
+    reached, the thread receives, or looks its queue up, more and more seldom.
     """
 
     def __init__(self, world: World, wait: Wait, queue: Any, *, several: bool) -> None:
@@ -157,13 +157,25 @@ class LongPolls:
             answer = self._world.aws.sqs.receive_message(QueueUrl=QueueUrl, **parameters)
         except (ClientError, BotoCoreError):
             if queue is not None:
-                self._world.scheduler.wait(RECEIVE_PAUSES[min(self._failures, len(RECEIVE_PAUSES) - 1)])
-                self._failures += 1
+                self._pause()
             raise
         self._failures = 0
         if messages := answer.get("Messages"):
             self._world.faults.repeat(queue, messages)
         return answer
+
+    def get_queue_url(self, **parameters: Any) -> Any:
+        """Look a queue up."""
+        try:
+            return self._world.aws.sqs.get_queue_url(**parameters)
+        except (ClientError, BotoCoreError):
+            if self._world.faults.outage("sqs") is not None:
+                self._pause()
+            raise
+
+    def _pause(self) -> None:
+        self._world.scheduler.wait(RECEIVE_PAUSES[min(self._failures, len(RECEIVE_PAUSES) - 1)])
+        self._failures += 1
 
     def _has_message(self, queue: Any, seconds: int) -> bool:
         only, wait = (lambda: [queue]), self._wait.visible

@@ -183,6 +183,15 @@ def test_an_outage_of_a_day_costs_no_chunk_and_no_run(dependency: str, run: RunP
     assert ended(result, "run") == {"completed": 1}
 
 
+def test_processes_that_start_while_sqs_is_down_for_a_day_ask_for_their_queues_seldom() -> None:
+    """Seed 900003086 of `day` and 26 others asked a million times."""
+    result = simulate(plan=Plan(outages=(Outage("sqs", 0.0, DAY),)), record={})
+    assert result.finding is None, str(result.finding)
+    assert ended(result, "run") == {"completed": 1}
+    assert result.struck["outage", "sqs", "get_queue_url"] > 100, "the processes have not found their queues"
+    assert result.events < 20_000
+
+
 def ended(result: Result, what: str) -> dict[str, int]:
     """The number of chunks or runs for each terminal state."""
     ends: dict[str, int] = {}

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
         MessageTypeDef,
     )
 
-#: Pause in seconds after a failed receive, so that the consumer does not spin during an outage of SQS.
-RECEIVE_ERROR_PAUSE_SECONDS = 1.0
+#: Pause in seconds after a call that SQS did not answer, at least and at most. Between the two it is a share of the
+#: time since the first such call: a consumer asks seldom in a long outage, and is back soon after a short one.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_SHARE = 1.0, 15.0, 0.1
 #: Grace period, in seconds, that a receive or an invocation may exceed its time limit before the health check fails.
 HEALTHY_MARGIN_SECONDS = 15.0
 #: Seconds after which a consumer calls `more_queues` again.
@@ -138,6 +139,8 @@ class Consumer:
         #: Receipt handles of the messages in flight, by message id.
         self._in_flight: dict[str, str] = {}
         self._lock = threading.Lock()
+        #: When SQS first did not answer (`time.monotonic` seconds). None: the last call had an answer.
+        self._failing_since: float | None = None
         #: The consumer is healthy until this moment (`time.monotonic` seconds).
         self._healthy_until = 0.0
 
@@ -178,6 +181,7 @@ class Consumer:
             except (ClientError, BotoCoreError) as error:
                 self._receive_failed(queue, error)
                 continue
+            self._failing_since = None
             self._healthy_for(self._settings.wait_seconds)
             if messages := answer.get("Messages", []):
                 self._choice.had_messages(name, sum(work_of(message["Body"]) for message in messages))
@@ -187,13 +191,21 @@ class Consumer:
                 self._choice.was_empty(name, time.monotonic())
 
     def _receive_failed(self, queue: _Queue, error: ClientError | BotoCoreError) -> None:
-        """Forget the queue if it comes and goes and was deleted. Otherwise wait a moment."""
+        """Forget the queue if it comes and goes and was deleted. Otherwise pause."""
         gone = isinstance(error, ClientError) and error_code(error) in NO_QUEUE_CODES
         if gone and queue.name != self._queue_name:
             self._forget(queue.name)
             return
         self._logger.warning("receive_failed", extra={"queue": queue.name, "reason": str(error)})
-        self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+        self._pause()
+
+    def _pause(self) -> None:
+        """Wait before the next call, longer while SQS has not answered for long."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        share = (now - self._failing_since) * PAUSE_SHARE
+        self._stopping.wait(min(max(share, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
 
     def _forget(self, name: str) -> None:
         self._choice.remove(name)
@@ -218,11 +230,12 @@ class Consumer:
         while not self._stopping.is_set():
             try:
                 self._found[self._queue_name] = self._look_up(self._queue_name)
+                self._failing_since = None
                 self._healthy_for(self._settings.wait_seconds)
                 return True
             except (ClientError, BotoCoreError) as error:
                 self._logger.warning("queue_not_ready", extra={"queue": self._queue_name, "reason": str(error)})
-                self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+                self._pause()
         return False
 
     def _find(self, name: str) -> _Queue | None:
