@@ -133,7 +133,7 @@ class RecoveryCounts(Contract):
     n_records: Count = 0
     #: Sent back to their queues.
     n_sent: Count = 0
-    #: Deleted without sending: the work is done, or another record of the same chunk was sent.
+    #: Deleted without sending: the work is done, or another record of the same work was sent.
     n_settled: Count = 0
     #: Moved to `dead-letter-archive/failed-sqs/`: they could not be sent, or the chunk failed again.
     n_failed: Count = 0

@@ -175,6 +175,26 @@ def test_several_records_of_one_chunk_send_it_once(world: DlqConsumerWorld) -> N
     assert world.records() == {}
 
 
+def test_several_records_of_one_message_send_it_once(world: DlqConsumerWorld) -> None:
+    """During an outage a message becomes a dead letter again and again, each time with a record of its own."""
+
+    def split(run_id: str) -> str:
+        command = RunSplit(run_id=run_id, job_id="j", bucket="b", manifest_key="m")
+        return Envelope.wrap(command, source="prismline/test", traceparent=None).to_json()
+
+    again, other = split("r"), split("s")
+    for receipt in range(1, 6):
+        archive(world, again, f"m-{receipt}", source_queue="split")
+    archive(world, other, "other", source_queue="split")
+    world.set(recovery_window=2)
+    rehearsal = begin(world, "dry", dry_run=True)
+    assert counts(rehearsal) == {"records": 6, "sent": 2, "settled": 4}
+    assert counts(begin(world)) == counts(rehearsal)
+    sent = sorted(world.taken("split"), key=lambda message: message["data"]["run_id"])
+    assert sent == [json.loads(again), json.loads(other)]
+    assert world.records() == {}
+
+
 def test_a_chunk_that_has_not_ended_is_sent_once_more(world: DlqConsumerWorld) -> None:
     """Its message was lost, or is under way."""
     (chunk_id,) = world.run("r")

@@ -327,6 +327,20 @@ def test_a_retry_leaves_the_code_of_a_cancelled_run(world: DlqConsumerWorld) -> 
     assert world.ledger.run("r").code == OLD
 
 
+def test_a_message_of_tasks_with_several_records_is_sent_once(world: DlqConsumerWorld) -> None:
+    """Each of its dispatches during an outage has left one."""
+    run = task_run(world)
+    first, *others = tasks(world, run)
+    for dispatch in (1, 2, 3):
+        archive(world, message(run, [first], attempt=dispatch, deferrals=dispatch), f"first-{dispatch}")
+        archive(world, message(run, others, attempt=dispatch, deferrals=dispatch), f"others-{dispatch}")
+    ask(world)
+    operation = recovered(world)
+    assert (operation.n_records, operation.n_sent, operation.n_settled) == (6, 2, 4)
+    assert sorted(len(each.task_ids) for each in sent(world)) == [1, 3]
+    assert world.records("dead-letter-archive/") == {}
+
+
 def test_an_archived_message_is_sent_again_after_its_failed_tasks_are_reopened(world: DlqConsumerWorld) -> None:
     run = task_run(world)
     archive(world, message(run, tasks(world, run)), "m-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.commands import ChunkProcess, TasksProcess
 from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
 from prismline_dlq_consumer.dead_letter import (
@@ -133,12 +134,22 @@ class ArchivedRecord:
         return f"{FAILED_DEAD_LETTERS_PREFIX}{date}/{self._name}.json"
 
     def recovering_key(self, operation_id: str) -> str:
-        """The key for a record whose chunk the operation waits for."""
+        """The key for a record that the operation takes. It is the same for all records of the same work.
+
+        A message that is sent back again and again leaves a record each time.
+        """
         if isinstance(self.letter.data, ChunkProcess):
             name = f"{self.letter.data.run_id}/{self.letter.data.chunk_id}"
         else:
-            name = f"{MESSAGES_FOLDER}/{self._name}"
+            name = f"{MESSAGES_FOLDER}/{self._digest()}"
         return f"{recovering_prefix(operation_id)}{name}.json"
+
+    def _digest(self) -> str:
+        """A digest of what the message asks for: the same however often it was dispatched."""
+        asked = self.letter.content
+        if isinstance(self.letter.data, TasksProcess):
+            asked = self.letter.data.model_dump_json(exclude={"attempt", "deferrals", "recovery"})
+        return hashlib.sha256(f"{self.letter.source_queue} {asked}".encode(errors="surrogatepass")).hexdigest()
 
 
 def recovering_prefix(operation_id: str) -> str:
@@ -182,7 +193,7 @@ class Archive:
         self._bucket.write(key, content)
 
     def take(self, record: ArchivedRecord, operation_id: str) -> bool:
-        """Copy a record to the operation's prefix. False if the prefix has another record of the same chunk.
+        """Copy a record to the operation's prefix. False if the prefix has another record of the same work.
 
         An existing copy of the same record is not an error, so the step is idempotent.
         """
