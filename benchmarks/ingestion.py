@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -269,8 +269,8 @@ def timed(call: Callable[..., Any], name: str, spent: dict[str, float]) -> Calla
     return wrapped
 
 
-def bare(n_urls: int) -> dict[str, Any]:
-    """Write the same tasks in the same blocks with only the two calls."""
+def bare(n_urls: int, sources: Iterable[str] | None = None) -> dict[str, Any]:
+    """Write the same tasks in the same blocks with only the two calls. sources: by default the lines of the list."""
     from prismline_contracts.base import timestamp
     from prismline_contracts.tasks import partition, shard_of, task_id
     from prismline_runtime import clients
@@ -285,7 +285,7 @@ def bare(n_urls: int) -> dict[str, Any]:
     def write(puts: list[dict[str, Any]]) -> None:
         assert not dynamodb.batch_write_item(RequestItems={table: puts}).get("UnprocessedItems")
 
-    lines = enumerate((Path(os.environ["WORKDIR"]) / "list").open())
+    lines = enumerate((Path(os.environ["WORKDIR"]) / "list").open() if sources is None else sources)
     began, own = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(SplitterSettings().write_calls) as pool:
         while block := list(islice(lines, block_size(shards))):

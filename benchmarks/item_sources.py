@@ -4,7 +4,8 @@
 
 It measures like `ingestion.py`: the splitter ingests the source until its run is latched; the peer reads the finished
 items from a file, and makes the bare writes and sends. `--objects` is for a prefix, whose objects have to be created
-first. An item has about 90 characters. Peak resident memory is that of the splitter's process.
+first; there the peer lists the objects in place of the file. An item has about 90 characters. Peak resident memory is
+that of the splitter's process.
 """
 
 # ruff: noqa: PLC0415  each child imports only what it measures
@@ -150,7 +151,19 @@ def put_inventory(s3: Any, n_items: int) -> dict[str, Any]:
     return {"kind": "inventory", "key": INVENTORY_KEY}
 
 
-CHILDREN: dict[str, Callable[[int], dict[str, Any]]] = {"prepare": prepare, SUBJECT: splitter, PEER: bare}
+def bare_calls(n_items: int) -> dict[str, Any]:
+    """The bare writes and sends. A prefix has to be listed, too."""
+    return bare(n_items, listed_keys() if os.environ["ITEM_SOURCE"] == "prefix" else None)
+
+
+def listed_keys() -> Iterator[str]:
+    from prismline_runtime import clients
+
+    pages = clients.s3().get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix=PREFIX)
+    return (entry["Key"] for page in pages for entry in page.get("Contents", []))
+
+
+CHILDREN: dict[str, Callable[[int], dict[str, Any]]] = {"prepare": prepare, SUBJECT: splitter, PEER: bare_calls}
 
 
 if __name__ == "__main__":

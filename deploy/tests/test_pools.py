@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 from prismline_deploy import commands
 from prismline_deploy.change_sets import Change, ChangeSet
 from prismline_deploy.errors import DeployError
-from prismline_deploy.pools import deploy_pool, rollback_pool
+from prismline_deploy.pools import deploy_pool, described_functions, rollback_pool
 from prismline_deploy.record import ReleaseHistory
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,11 +43,29 @@ class FakeStacks:
         self.planned.append((stack, given))
         return ChangeSet(stack=stack, name="c", new=True, changes=self.changes)
 
+    def outputs(self, stack: str) -> dict[str, str]:
+        return {"Bucket": "data"} if stack == "prismline-prod-platform" else {}
+
     def execute(self, planned: ChangeSet) -> None:
         self.executed.append(planned.stack)
 
     def discard(self, planned: ChangeSet) -> None:
         pass
+
+
+class FakeS3:
+    """The objects of the bucket of the environment."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, Bucket: str, Key: str, Body: bytes) -> None:  # noqa: N803  boto3's names
+        assert Bucket == "data"
+        self.objects[Key] = Body
+
+    def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
+        assert Bucket == "data"
+        return {"Body": BytesIO(self.objects[Key])}
 
 
 class FakeRecord:
@@ -66,6 +86,7 @@ def target(stacks: FakeStacks) -> Any:
         environment="prod",
         stacks=stacks,
         record=FakeRecord(),
+        s3=FakeS3(),
         parameters={"Concurrency": "5"},
         stack=lambda name: f"prismline-prod-{name}",
     )
@@ -116,10 +137,65 @@ def test_a_pool_gets_the_image_that_it_had_before() -> None:
         rollback_pool(prod, "red", lambda _: True)
 
 
-def test_a_change_set_that_is_refused_is_not_recorded() -> None:
+def test_a_change_set_that_is_refused_is_not_recorded(tmp_path: Path) -> None:
     prod = target(FakeStacks())
-    deploy_pool(prod, REPOSITORY, "red", IMAGE, lambda _: False)
+    deploy_pool(prod, REPOSITORY, "red", IMAGE, lambda _: False, described_functions(described(tmp_path, "a")))
     assert prod.record.pools == {}
+    assert prod.s3.objects == {}
+
+
+def description(digit: str, name: str = "count") -> dict[str, Any]:
+    """What `python -m prismline.describe` prints of a function."""
+    limits = {"timeout": 60, "attempts": 3, "batch": 20, "memory": 2048, "processes": 64, "files": 1024}
+    return {"name": name, "code": digit * 64, "item": {}, "parameters": {}, "limits": limits}
+
+
+def described(folder: Path, *digits: str) -> Path:
+    """A file with a description for each digit of a digest."""
+    file = folder / "functions.jsonl"
+    file.write_text("".join(json.dumps(description(digit)) + "\n" for digit in digits))
+    return file
+
+
+def test_the_functions_of_an_image_are_registered_with_it_and_restored_with_it(tmp_path: Path) -> None:
+    prod = target(FakeStacks())
+    for image, digit in ((IMAGE, "a"), (NEWER, "b")):
+        deploy_pool(prod, REPOSITORY, "red", image, lambda _: True, described_functions(described(tmp_path, digit)))
+    objects = prod.s3.objects
+    assert json.loads(objects["workloads/count/latest.json"])["code"] == "b" * 64
+    assert objects["workloads/count/latest.json"] == objects[f"workloads/count/{'b' * 64}.json"]
+    assert prod.record.pools["red"].registered == {"count": "b" * 64}
+    assert rollback_pool(prod, "red", lambda _: True) is not None
+    assert json.loads(objects["workloads/count/latest.json"])["code"] == "a" * 64
+    assert json.loads(objects[f"workloads/count/{'b' * 64}.json"])["code"] == "b" * 64, "its runs go on"
+    assert prod.record.pools["red"].registered == {"count": "a" * 64}
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([], "describes no function"),
+        (["count"], "Line 1 of .* does not describe a function"),
+        ([json.dumps(description("a")), "{}"], "Line 2 of .* does not describe a function"),
+        ([json.dumps(description("a"))] * 2, "Line 2 .*: count has two descriptions"),
+        ([json.dumps(description("a", name="urls"))], "urls is not the name of an entry point"),
+        ([json.dumps(description("a", name="seeing:count"))], "seeing:count is not the name of an entry point"),
+    ],
+)
+def test_a_file_that_does_not_describe_functions_is_refused(tmp_path: Path, lines: list[str], reason: str) -> None:
+    file = tmp_path / "functions.jsonl"
+    file.write_text("\n".join(lines))
+    with pytest.raises(DeployError, match=reason):
+        described_functions(file)
+    with pytest.raises(DeployError, match=r"missing.jsonl cannot be read: No such file"):
+        described_functions(tmp_path / "missing.jsonl")
+
+
+def test_functions_are_registered_only_with_a_pool(tmp_path: Path) -> None:
+    app = typer.Typer()
+    commands.register(app)
+    done = CliRunner().invoke(app, ["deploy", "--env", "prod", "--functions", str(described(tmp_path, "a"))])
+    assert "add --pool NAME" in str(done.exception)
 
 
 def test_a_rollback_that_would_change_more_than_code_is_refused() -> None:

@@ -8,7 +8,7 @@ import secrets
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ class Stack:
     endpoint: str
     #: A credential that must not appear in any log.
     secret: str
+    #: Further compose files.
+    files: tuple[str, ...] = ()
 
     @classmethod
     def prepare(cls, folder: Path, profile: str) -> Stack:
@@ -113,9 +115,10 @@ class Stack:
 
     @classmethod
     @contextmanager
-    def running(cls, folder: Path, profile: str) -> Iterator[Stack]:
-        """A running, healthy stack. It is removed afterwards, with its volumes."""
-        stack = cls.prepare(folder, profile)
+    def running(cls, folder: Path, profile: str, *files: str, **environment: str) -> Iterator[Stack]:
+        """A running, healthy stack, with further compose files and variables. It is removed, with its volumes."""
+        prepared = cls.prepare(folder, profile)
+        stack = replace(prepared, files=files, environment=prepared.environment | environment)
         try:
             stack.up()
             yield stack
@@ -124,7 +127,8 @@ class Stack:
 
     def compose(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
         """`docker compose` on this project."""
-        files = ("-f", "docker-compose.yml", "-f", str(HERE / "docker-compose.test.yml"))
+        names = ("docker-compose.yml", *self.files, str(HERE / "docker-compose.test.yml"))
+        files = (part for name in names for part in ("-f", name))
         return run("docker", "compose", "-p", self.project, *files, *arguments, expect=expect, **self.environment)
 
     def up(self, *arguments: str) -> None:

@@ -6,6 +6,7 @@ mixes; `make test` those in which splitter or worker alone are older.
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -181,6 +182,42 @@ def test_a_recording_waits_for_the_gpu_and_people_are_alerted(mixed: Mixed, tmp_
     clients.ssm().put_parameter(Name=name, Value=instance, Type="String")
     segments = captions.recovery(mixed.system.connection, mixed.discord, run_id, print)
     assert {segment.status for segment in segments} == {"complete"}
+
+
+AUTHOR = """
+from prismline import workload
+
+@workload(attempts=1)
+def work(item: int) -> int:
+    return 6 // item
+"""
+
+
+def mapped(system: System) -> str:
+    """Begin a run of a function over four items in the working directory, of which the first fails. Return its id."""
+    Path("author.py").write_text(AUTHOR)
+    Path("items.jsonl").write_text("0\n1\n2\n3\n")
+    return str(json.loads(system.cli("map", "author:work", "items.jsonl", "--json"))["run_id"])
+
+
+def test_a_function_is_run_or_refused(mixed: Mixed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splitter 1.0.0 knows no functions and says so. Worker 1.0.0 takes no messages of tasks, so items wait for it."""
+    monkeypatch.chdir(tmp_path)
+    system, run_id = mixed.system, mapped(mixed.system)
+    if "splitter" in mixed.older:
+        assert system.wait(run_id).status == "failed"
+        assert "there is no workload 'author:work'" in system.cli("run", run_id, expect=1)
+        return
+    if "worker" in mixed.older:
+        wait_for(lambda: (view := system.view(run_id)) and view.total == 4, "the list to be read")
+        run = system.item(run_id)
+        assert [(task.status, task.attempts) for task in system.connection.ledger.tasks(run)] == [("PENDING", 0)] * 4
+        system.cli("cancel", run_id)
+        assert system.wait(run_id).status == "cancelled"
+        return
+    view = system.wait(run_id)
+    assert (view.status, view.completed, view.failed, view.total) == ("failed", 3, 1, 4)
+    assert "integer division" in system.cli("failures", run_id, expect=1)
 
 
 def archived(system: System) -> int:

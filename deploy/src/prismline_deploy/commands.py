@@ -22,7 +22,7 @@ from prismline_deploy.errors import DeployError
 from prismline_deploy.failing import deploy_errors
 from prismline_deploy.gate import objections
 from prismline_deploy.labels import version_of
-from prismline_deploy.pools import deploy_pool, rollback_pool
+from prismline_deploy.pools import deploy_pool, described_functions, rollback_pool
 from prismline_deploy.record import Release
 
 Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
@@ -141,6 +141,13 @@ def _deploy(
         str | None,
         typer.Option(metavar="NAME", help="Only this pool, with --image: the worker's image with an author's package."),
     ] = None,
+    functions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Register the functions of the pool's image: what `python -m prismline.describe` prints in it.",
+        ),
+    ] = None,
     root: Root = Path(),
     force: Force = False,
     as_json: AsJson = False,
@@ -151,11 +158,14 @@ def _deploy(
         if pool is not None:
             if service or image is None:
                 raise DeployError("Deploy a pool by itself, and name its image: --pool NAME --image URI@sha256:...")
+            described = [] if functions is None else described_functions(functions)
             target = targets.find_target(environment, pairs(parameter or []))
             with stderr.status("Deploying ..."):
-                deploy_pool(target, root.absolute(), pool, _with_digest(image), shown)
+                deploy_pool(target, root.absolute(), pool, _with_digest(image), shown, described)
             _done(target, shown, [], pool=None if plan else pool, as_json=as_json)
             return
+        if functions is not None:
+            raise DeployError("--functions registers the functions of a pool: add --pool NAME.")
         images = {} if image is None else {_only(service): _with_digest(image)}
         target = targets.find_target(environment, pairs(parameter or []))
         _ask(target, root, deploying.versions_in(root, service), force=force or plan)

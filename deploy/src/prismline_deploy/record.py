@@ -36,6 +36,8 @@ class Release(BaseModel, frozen=True):
     code: dict[str, str]
     #: When it was deployed.
     deployed_at: str
+    #: Of a pool: the digest of the code of each function that its image registers, by name.
+    registered: dict[str, str] = {}
 
     @property
     def image(self) -> str:
@@ -55,7 +57,7 @@ class ReleaseHistory(Release):
         """The record after another release was deployed. If it is the same release, the history stays unchanged."""
         if (self.version, self.code) == (release.version, release.code):
             return self.model_copy(update={"functions": functions})
-        before = Release(version=self.version, code=self.code, deployed_at=self.deployed_at)
+        before = Release(version=self.version, code=self.code, deployed_at=self.deployed_at, registered=self.registered)
         return ReleaseHistory(**dict(release), previous=[before, *self.previous][:REMEMBERED], functions=functions)
 
     def rolled_back(self, deployed_at: str) -> ReleaseHistory:

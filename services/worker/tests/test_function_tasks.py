@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -471,6 +474,50 @@ def test_a_finalization_whose_workers_die_each_time_has_failed(world: FunctionsW
     assert world.process(ids)
     assert final(world).status == "FAILED"
     assert "in the last of 2 attempts" in (final(world).error or "")
+
+
+def test_results_that_an_invocation_cannot_write_down_fail_the_finalization_and_not_for_ever(
+    world: FunctionsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = final_world(world, [1, 2, 3])
+    monkeypatch.setattr(finalizing, "BLOCK", 1)
+    for status in ("PENDING", "FAILED"):
+        with monkeypatch.context() as patch:
+            patch.setattr(finalizing, "time", ClockThatJumps(after=3))
+            assert world.process(ids)
+        found = final(world)
+        assert (found.status, found.attempts, found.error_type) == (status, 0, "TooManyResults")
+        assert "only 2 of 3 results" in (found.error or "")
+        assert world.tasks.depth() == (1 if status == "PENDING" else 0), "a message for another invocation"
+        world.tasks.take(wait=2)
+
+
+def test_results_that_do_not_fit_on_the_disk_fail_the_finalization(
+    world: FunctionsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = final_world(world, [1, 2])
+
+    def full(*_: object, **__: object) -> bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finalizing, "result_line", full)
+        assert world.process(ids)
+        assert final(world).status == "PENDING", "another worker may have a larger disk"
+        assert world.process(ids)
+    assert final(world).status == "FAILED"
+    assert "temporary folder is full" in (final(world).error or "")
+
+
+class ClockThatJumps:
+    """The module `time`, whose clock jumps by an hour after some readings."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def monotonic(self) -> float:
+        self._left -= 1
+        return time.monotonic() + (0 if self._left >= 0 else 3600)
 
 
 def test_a_finalization_waits_while_the_function_cannot_be_loaded(world: FunctionsWorld) -> None:

@@ -152,7 +152,7 @@ def _not_continue(run_id: str, run: RunItem | None, status: str) -> str | None:
 
 def _not_retry(run_id: str, run: RunItem | None, counts: Counts | None) -> str | None:
     if run is None or counts is None:
-        return f"Run {run_id} has no chunks yet: nothing has failed."
+        return f"Run {run_id} has not been split yet: nothing has failed."
     if run.cancelled_at is not None and run.stop_reason == "cancelled":
         return f"Run {run_id} was cancelled. Continue it first: prismline retry {run_id} --cancelled"
     if counts.failed == 0 and failed_finalization(run) is None:

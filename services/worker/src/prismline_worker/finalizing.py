@@ -6,10 +6,14 @@ message of an item again if there is none any more.
 
 An attempt is recorded before it begins, with the end of the run that it belongs to. What it returns is written only if
 the run still has that end and that attempt.
+
+Before an attempt, the results are written to a file. If the time or the disk of two invocations in turn does not
+suffice for that, the finalization has failed.
 """
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,14 +30,16 @@ from prismline_contracts.finalization import Finalization, due_finalization, fin
 from prismline_contracts.items import ChunkStatus, RunItem
 from prismline_contracts.tasks import MAX_KEPT_VALUE_BYTES, TaskItem, TaskStatus, TaskValue, task_id
 from prismline_ledger import seconds_since, truncate
-from prismline_runtime import Bucket, Message, fault_point
+from prismline_runtime import Bucket, Message, batches, fault_point
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.fetch_decisions import LONGEST_WAIT_SECONDS
 from prismline_worker.function_tasks import LOGGED_CHARS, FunctionTasks
 from prismline_worker.runners import FunctionMissingError
 
-#: Results that are read together, and long values that are fetched at a time.
-BLOCK, FETCHES = 1000, 16
+#: Results that are read together, long values that are fetched at a time, and those that are held in memory.
+BLOCK, FETCHES, HELD = 1000, 16, 64
+#: `error_type` of a finalization whose results could not be written to a file.
+TOO_MANY_RESULTS = "TooManyResults"
 #: Seconds that an attempt may take beyond the function's own limit before its worker counts as dead.
 GRACE_SECONDS = 60.0
 
@@ -56,13 +62,18 @@ def finalize(
         error = f"Its worker died, or lost the connection to AWS, in the last of {due.attempts} attempts."
         failed = due.model_copy(update={"status": ChunkStatus.FAILED.value, "error": error, "at": timestamp(now())})
         return None if _recorded(run, failed, deps) else 0.0
-    if time.monotonic() >= message.delivery.deadline(deps.settings.deadline_margin_seconds + terms.timeout_s):
+    deadline = message.delivery.deadline(deps.settings.deadline_margin_seconds + terms.timeout_s)
+    if time.monotonic() >= deadline:
         return 0.0
     functions.load(terms)
     bucket = deps.open_bucket(command.bucket)
     with TemporaryDirectory() as folder:
         results = Path(folder) / "results.jsonl"
-        _write_results(results, run, bucket, deps)
+        if (reason := _write_results(results, run, deps, bucket, deadline)) is not None:
+            again = due.error_type != TOO_MANY_RESULTS
+            status = ChunkStatus.PENDING if again else ChunkStatus.FAILED
+            update = {"status": status.value, "error": reason, "error_type": TOO_MANY_RESULTS, "at": timestamp(now())}
+            return None if _recorded(run, due.model_copy(update=update), deps) and not again else 0.0
         begun = due.model_copy(
             update={"status": ChunkStatus.IN_PROGRESS.value, "attempts": due.attempts + 1, "at": timestamp(now())}
         )
@@ -125,12 +136,32 @@ def _recorded(run: RunItem, after: Finalization, deps: Dependencies, outcome: Ou
 # ---- the results
 
 
-def _write_results(path: Path, run: RunItem, bucket: Bucket, deps: Dependencies) -> None:
-    """Write a line for each item, in the order of the list."""
-    with path.open("wb") as file, ThreadPoolExecutor(FETCHES) as pool:
-        for block in _blocks(run, deps):
-            values = pool.map(lambda task: _value_text(task, bucket), block)
-            file.writelines(_line(task, value) for task, value in zip(block, values, strict=True))
+def _write_results(path: Path, run: RunItem, deps: Dependencies, bucket: Bucket, deadline: float) -> str | None:
+    """Write a line for each item, in the order of the list. Return why that is not possible here, or None.
+
+    deadline: seconds of `time.monotonic`.
+    """
+    total, written = run.chunks_total or 0, 0
+    try:
+        with path.open("wb") as file, ThreadPoolExecutor(FETCHES) as pool:
+            for block in _blocks(run, deps):
+                if time.monotonic() >= deadline:
+                    return (
+                        f"An invocation of the worker could write only {written:,} of {total:,} results to the file for"
+                        " `finalize`. Process such runs with workers on Fargate, which have no time limit."
+                    )
+                for part in batches(block, HELD):
+                    values = pool.map(lambda task: _value_text(task, bucket), part)
+                    file.writelines(_line(task, value) for task, value in zip(part, values, strict=True))
+                written += len(block)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return (
+            f"The worker's temporary folder is full after {written:,} of {total:,} results for `finalize`. Process"
+            " such runs with workers on Fargate, or let the function return shorter values."
+        )
+    return None
 
 
 def _blocks(run: RunItem, deps: Dependencies) -> Iterator[list[TaskItem]]:
