@@ -150,7 +150,7 @@ wheels: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.installed)  ## Build a whe
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation --no-index \
 	  --wheel-dir dist $(addprefix ./,$(PACKAGES))
 	rm -rf $(addsuffix /build,$(PACKAGES))
-	cp $(addprefix requirements/,runtime.txt deploy.txt service.txt emulator.txt) dist/
+	cp $(addprefix requirements/,uv.txt runtime.txt deploy.txt service.txt emulator.txt) dist/
 
 lock: $(VENV)/.installed-dev  ## Resolve the *.in files and package.json into locks with hashes.
 	for file in requirements/uv.in requirements/runtime.in requirements/emulator.in requirements/dev.in requirements/deploy.in requirements/service.in services/*/requirements.in services/worker/phspectra.in localstack/requirements.in cli/requirements.in libs/gaussline/build.in; do \

@@ -2,8 +2,9 @@
 
     python benchmarks/pools.py [--items 200] [--rounds 3]
 
-The run that is measured has items of 50 ms. Beside it, items of the other pool sleep for a minute each. All is on this
-machine, so the pools share its processors. The ratio is the median of some rounds, with the smallest and the largest.
+The run that is measured has items of 50 ms. Beside it, items of the other pool sleep for five seconds each. All is on
+this machine, so the pools share its processors. The ratio is the median of some rounds, with the smallest and the
+largest.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def report(n_items: int, rounds: int) -> None:
     alone, beside = [], []
     for _ in range(rounds):
         alone.append(seconds(n_items, "blue"))
-        slow = begin(2000, "red", item=60.0)
-        wait_for(lambda run=slow: any(row.attempts for row in run.client.tasks(run.run_id, 100)), "an attempt")
+        slow = begin(400, "red", item=5.0)
+        wait_for(lambda run=slow: any(row.attempts for row in run.client.tasks(run.run_id, 400)), "an attempt")
         beside.append(seconds(n_items, "blue"))
         slow.cancel()
         slow.wait()
