@@ -37,8 +37,7 @@ demo-captions: $(VENV)/.installed  ## Caption a recording during a GPU outage: t
 demo-urls: $(VENV)/.installed  ## Fetch 20,000 URLs through the HTTP interface while processes are killed; URLS=1000 for fewer.
 	$(BIN)/prismline demo-urls $(if $(URLS),--urls $(URLS))
 
-# Measuring coverage takes 50 % more processor time, so it is measured of the quick tests, and where COVERAGE is set, as
-# in CI.
+# Measuring coverage takes 50 % more processor time, so it is measured of the quick tests, and where COVERAGE is set.
 test: check  ## Run all checks and all tests; SERVICE=worker for the tests of one service; COVERAGE=1 to measure.
 ifdef SERVICE
 	$(BIN)/pytest -m 'not compose' services/$(SERVICE)

@@ -23,17 +23,16 @@ from tempfile import TemporaryDirectory
 
 from prismline.results import Result, result_line
 from prismline.supervisor import Outcome
-from prismline.values import to_json
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.commands import TasksProcess
 from prismline_contracts.finalization import Finalization, due_finalization, final_value_key
 from prismline_contracts.items import ChunkStatus, RunItem
-from prismline_contracts.tasks import MAX_KEPT_VALUE_BYTES, TaskItem, TaskStatus, TaskValue, task_id
+from prismline_contracts.tasks import TaskItem, TaskStatus, task_id
 from prismline_ledger import seconds_since, truncate
 from prismline_runtime import Bucket, Message, batches, fault_point
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.fetch_decisions import LONGEST_WAIT_SECONDS
-from prismline_worker.function_tasks import LOGGED_CHARS, FunctionTasks
+from prismline_worker.function_tasks import LOGGED_CHARS, FunctionTasks, kept_value
 from prismline_worker.runners import FunctionMissingError
 
 #: Results that are read together, long values that are fetched at a time, and those that are held in memory.
@@ -105,21 +104,13 @@ def _under_way(due: Finalization, timeout: float, moment: datetime) -> float:
 
 def _judged(begun: Finalization, outcome: Outcome, run: RunItem, bucket: Bucket) -> Finalization:
     if outcome.status == "completed":
-        update = {"status": ChunkStatus.COMPLETED.value, "value": _value(begun, outcome, run, bucket)}
+        key = final_value_key(run.run_id, begun.drains, begun.attempts)
+        update = {"status": ChunkStatus.COMPLETED.value, "value": kept_value(outcome, key, bucket)}
     else:
         over = outcome.permanent or begun.attempts >= outcome.attempts
         status = ChunkStatus.FAILED if over else ChunkStatus.PENDING
         update = {"status": status.value, "error": truncate(outcome.error), "error_type": outcome.error_type}
     return begun.model_copy(update={"error": None, "error_type": None, "at": timestamp(now()), **update})
-
-
-def _value(begun: Finalization, outcome: Outcome, run: RunItem, bucket: Bucket) -> TaskValue:
-    text = to_json(outcome.value)
-    if len(text) <= MAX_KEPT_VALUE_BYTES:
-        return TaskValue(text=text, length=len(text))
-    key = final_value_key(run.run_id, begun.drains, begun.attempts)
-    bucket.write(key, text.encode())
-    return TaskValue(key=key, length=len(text))
 
 
 def _recorded(run: RunItem, after: Finalization, deps: Dependencies, outcome: Outcome | None = None) -> bool:

@@ -26,7 +26,7 @@ from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import MAX_KEPT_VALUE_BYTES, TaskItem, TaskValue, value_key
 from prismline_contracts.workloads import RegisteredWorkload, workload_key
 from prismline_coordination import Leases
-from prismline_runtime import PermanentError, UnavailableError, describe_invalid
+from prismline_runtime import Bucket, PermanentError, UnavailableError, describe_invalid
 from prismline_worker.concurrency import NoSlotError, keeping
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.runners import FunctionMissingError, RunnerKind, Runners
@@ -297,12 +297,17 @@ class _Message:
                 },
             )
             raise ItemFailedError(outcome)
-        text = to_json(outcome.value)
-        if len(text) <= MAX_KEPT_VALUE_BYTES:
-            return TaskValue(text=text, length=len(text))
-        key = value_key(task.run_id, task.task_id, task.attempts)
-        self._deps.open_bucket(self._work.command.bucket).write(key, text.encode())
-        return TaskValue(key=key, length=len(text))
+        bucket = self._deps.open_bucket(self._work.command.bucket)
+        return kept_value(outcome, value_key(task.run_id, task.task_id, task.attempts), bucket)
+
+
+def kept_value(outcome: Outcome, key: str, bucket: Bucket) -> TaskValue:
+    """What a function returned, for an item of the ledger. A long value is stored under the key."""
+    text = to_json(outcome.value)
+    if len(text) <= MAX_KEPT_VALUE_BYTES:
+        return TaskValue(text=text, length=len(text))
+    bucket.write(key, text.encode())
+    return TaskValue(key=key, length=len(text))
 
 
 def _supervisor_of(kind: RunnerKind) -> Supervisor:
