@@ -52,6 +52,8 @@ RUN_TRANSITIONS = frozenset(
     }
 )
 ENDED_CHUNK = frozenset({"COMPLETED", "FAILED"})
+#: Attributes of a chunk's item with the moments of its activity.
+ACTIVITY = ("sent_at", "started_at", "attempt_ended_at", "deferred_at")
 #: Attributes of a run item that never change once they are set.
 FINAL = ("jobs_total", "latched_at", "plan", "manifest_key")
 
@@ -312,7 +314,8 @@ class Safety:
         if run.get("cancelled_at") or self._world.plan.loses_messages or run_id in self.went_on:
             return  # messages were skipped while the run was stopped: the sweeper sends them
         for (sort, _), version in self._world.aws.tables[self._world.runs_table].partition(run_id):
-            if sort.startswith("CHUNK#") and version.plain["status"] not in ENDED_CHUNK:
+            chunk = version.plain
+            if sort.startswith("CHUNK#") and chunk["status"] not in ENDED_CHUNK and not is_reopened(chunk):
                 chunk_id = sort.removeprefix("CHUNK#")
                 if not self._messages_of(run_id, chunk_id):
                     self._wrong("sent before latched", f"{name} is latched, but there is no message of {chunk_id}")
@@ -501,8 +504,10 @@ class Safety:
             return
         if run_id in self.went_on:  # it may have been skipped just before: the sweeper sends it
             return
-        if chunk.get("recovery") and chunk.get("started_at", "") < chunk.get("sent_at", ""):
-            return  # a message from before the recovery, which keeps a record until the chunk has ended, and sends it
+        if is_reopened(chunk):
+            return  # a message from before the recovery
+        if is_silent(chunk, run):
+            return  # the message may have been skipped just before the run was resumed
         others = [other for other in self._messages_of(run_id, chunk_id) if other is not message]
         if not others and not self._world.plan.loses_messages:
             self._wrong(
@@ -525,6 +530,17 @@ class Safety:
 
     def _wrong(self, check: str, message: str) -> None:
         self._world.found(check, message)
+
+
+def is_reopened(chunk: Item) -> bool:
+    """Whether no attempt has begun since a recovery, which keeps a record until the chunk has ended, and sends it."""
+    return bool(chunk.get("recovery")) and chunk.get("started_at", "") < chunk.get("sent_at", "")
+
+
+def is_silent(chunk: Item, run: Item) -> bool:
+    """Whether a chunk has shown no activity since its run was resumed. Then the sweeper sends it."""
+    signs = (run.get("latched_at", ""), *(chunk.get(name, "") for name in ACTIVITY))
+    return bool(max(signs) < run.get("resumed_at", ""))
 
 
 def unfitted(chunk: Item) -> int:

@@ -9,7 +9,8 @@ import pytest
 
 from tests.simulation.choices import Record
 from tests.simulation.plan import HOUR, MINUTE, ListPlan, Outage, Plan, RunPlan
-from tests.simulation.scripts import SCRIPTS
+from tests.simulation.script import Step
+from tests.simulation.scripts import BROKEN, SCRIPTS
 from tests.simulation.simulation import simulate
 
 
@@ -42,6 +43,32 @@ def test_rows_that_were_fitted_are_not_given_up_although_their_patch_was_not_rec
         Plan(
             runs=(RunPlan(chunks=1, slow=(0, 1), hopeless=(1,)),),
             outages=(Outage("ledger", start=800, seconds=200),),
+        )
+    )
+
+
+def test_a_bad_chunk_that_kills_its_workers_is_given_up_without_a_record() -> None:
+    """No worker runs when it is exhausted, so the sweeper gives it up. A message of it comes later and is skipped."""
+    dies = Step("worker", r"get_object chunks/.*-0000000.npz", "crash before", times=1000)
+    away = ("worker", 2 * HOUR, HOUR)
+    assert_kept(Plan(runs=(RunPlan(chunks=1, bad=(0,)),), functions=True, pauses=(away,), script=(dies,)))
+
+
+def test_a_run_that_is_latched_while_a_recovery_reopens_its_chunk_goes_on() -> None:
+    """The recovery has reopened the chunk and not yet sent it when the splitter closes the latch."""
+    assert_kept(
+        Plan(
+            runs=(BROKEN,),
+            recoveries=(5.0,),
+            script=(
+                Step("splitter", r"update_item .*SET #latched_at", until=lambda now: now.has("reopened")),
+                Step(
+                    "recovery",
+                    r"send_message_batch .*-chunks ",
+                    until=lambda now: "latched_at" in now.run(),
+                    name="reopened",
+                ),
+            ),
         )
     )
 
