@@ -204,6 +204,7 @@ class Faults:
                 self._trace(process, service, operation, parameters, note)
                 with self._scheduler.freezing(process):
                     self._scheduler.wait((40.0, 200.0, 17 * MINUTE, 45 * MINUTE)[process.faults.below(4)])
+                self._scheduler.expire(process)
                 return self._plainly(process, service, operation, parameters, perform)
             case "conflict":
                 self._trace(process, service, operation, parameters, note)

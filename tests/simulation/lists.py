@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -412,21 +412,18 @@ class Sites:
     def __init__(self, world: World) -> None:
         self._world = world
         self.requests: Counter[str] = Counter()
-        #: Requests that are being answered, by run.
-        self._open: Counter[str] = Counter()
+        #: When the sites have answered each request, by run: also if the process that asked is frozen or dead by then.
+        self._answered_at: dict[str, list[float]] = defaultdict(list)
         self.leases = StandInValkey(world).leases()
 
     def fetch(self, url: str, run_id: str, limit: int | None) -> bytes:
         """The page. Raises the errors of the worker's fetcher. limit: most requests of the run at a time."""
-        self._open[run_id] += 1
-        try:
-            if limit is not None and self._open[run_id] > limit:
-                self._world.found(
-                    "no more at a time", f"{self._open[run_id]} requests of a run, which may have {limit}"
-                )
-            self._world.scheduler.wait(FETCH_SECONDS)
-        finally:
-            self._open[run_id] -= 1
+        now = self._world.scheduler.time
+        opened = [moment for moment in self._answered_at[run_id] if moment > now]
+        self._answered_at[run_id] = [*opened, now + FETCH_SECONDS]
+        if limit is not None and len(opened) >= limit:
+            self._world.found("no more at a time", f"{len(opened) + 1} requests of a run, which may have {limit}")
+        self._world.scheduler.wait(FETCH_SECONDS)
         self.requests[url] += 1
         kind = urlsplit(url).path.split("/")[1]
         if kind == "gone":

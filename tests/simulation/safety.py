@@ -427,6 +427,8 @@ class Safety:
             self.endings[run_id].add((detail["data"]["chunk_id"], kind.removeprefix("chunk.").upper()))
         if kind in {"run.completed", "run.failed", "run.cancelled"}:
             self._check_ending_announced(run_id, name, kind)
+        if kind == "run.cancel.requested" and detail["data"].get("uncancelled_at"):
+            self._users.cancelled_again.add(run_id)
         if kind == "run.drained":
             self._check_drain_announced(run_id, name, detail)
         if kind in {"run.completed", "run.failed", "run.cancelled"} and len(announced[kind]) > 1:

@@ -146,11 +146,15 @@ class Scheduler:
         if adversary is None:
             return perform()
         self.wait(adversary.latency(process))
+        self.expire(process)
+        return adversary.perform(process, service, operation, parameters, perform)
+
+    def expire(self, process: Process) -> None:
+        """Kill the running process if its invocation has taken too long. Then this raises CrashedError."""
         if self.time > process.deadline:
             self.trace.note(self.time, process.name, "killed: its invocation took too long")
             process.life.running = False
             raise CrashedError
-        return adversary.perform(process, service, operation, parameters, perform)
 
     # ---- time
 

@@ -101,3 +101,44 @@ def test_a_short_list_whose_request_is_cut_off_at_any_write_is_processed(keyed: 
         assert result.finding is None, f"call {number}: {result.finding}"
         cut_off += sum(result.struck.values())
     assert cut_off >= 5
+
+
+def test_a_request_that_is_frozen_for_longer_than_an_invocation_lasts_writes_no_job_later() -> None:
+    """Lambda ends the invocation at its timeout. The splitter has thrown the manifest away by then."""
+    lists = (ListPlan(keyed=False), ListPlan(at=HOUR))
+    plan = Plan(runs=(), lists=lists, faults=(("freeze", 0.5),), most_faults=1, struck=("api",))
+    for number in range(1, 8):
+        record: Record = {("client-1/fault", number): 1, ("client-1/fault", number + 1): 3}
+        result = simulate(plan=plan, record=record)
+        assert result.finding is None, f"call {number}: {result.finding}"
+        assert result.struck
+
+
+def test_a_worker_that_is_frozen_while_it_waits_for_a_page_does_not_lengthen_the_request() -> None:
+    """The site has answered long before the slot is free for another worker."""
+    lists = (ListPlan(tasks=9, max_concurrency=1),)
+    plan = Plan(runs=(), lists=lists, fetchers=2, faults=(("freeze", 0.5),), most_faults=1, struck=("fetcher",))
+    for number in range(7, 15):
+        record: Record = {("fetcher-1/2/fault", number): 1, ("fetcher-1/2/fault", number + 1): 1}
+        result = simulate(plan=plan, record=record)
+        assert result.finding is None, f"call {number}: {result.finding}"
+        assert result.struck
+
+
+def test_a_client_that_repeats_a_cancellation_cancels_a_run_that_a_person_had_continue_meanwhile() -> None:
+    """Its first request is cut off after it has published the event, so the second one sees the continuation."""
+    lists = (ListPlan(how="manifest", tasks=9, cancel_at=1.45, go_on_at=2.5),)
+    plan = Plan(
+        runs=(),
+        lists=lists,
+        pauses=(("fetcher", 0.0, 600.0),),
+        faults=(("crash after", 0.5),),
+        most_faults=1,
+        struck=("api",),
+    )
+    again = 0
+    for number in range(10):
+        result = simulate(plan=plan, record={("client-1-cancel/fault", number): 1}, trace=True)
+        assert result.finding is None, f"call {number}: {result.finding}"
+        again += result.trace.text().count("SET #cancelled_at = :cancelled_at") == 2
+    assert again

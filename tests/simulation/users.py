@@ -63,7 +63,7 @@ class Users:
         self.operations: list[str] = []
         #: Runs whose cancellation was requested, with their status at that time.
         self.cancelled: dict[str, str] = {}
-        #: Runs that a person cancelled again after they had continued.
+        #: Runs whose cancellation was requested again, by name of their continuation.
         self.cancelled_again: set[str] = set()
         #: Stops of runs that a person wanted to undo: run and `cancelled_at`.
         self.continuations: set[tuple[str, str]] = set()
@@ -147,8 +147,6 @@ class Users:
         if status in {"completed", "failed", "cancelled"} and seen is None:
             return
         self.cancelled[submission.run_id] = status
-        if seen is not None:
-            self.cancelled_again.add(submission.run_id)
         request = RunCancelRequested(run_id=submission.run_id, requested_at=timestamp(), uncancelled_at=seen)
         transport = self._transport()
         transport.publish(Envelope.wrap(request, source=transport.source, traceparent=None))
