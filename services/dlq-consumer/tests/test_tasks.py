@@ -20,7 +20,8 @@ from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus, shard_of, task_id
 from prismline_dlq_consumer import dead_letter_handling
 from prismline_dlq_consumer.recovery import failed_tasks
-from prismline_dlq_consumer.sweeper import SweepCounts, sweep
+from prismline_dlq_consumer.sweep_decisions import MessageLocation
+from prismline_dlq_consumer.sweeper import SweepCounts, SweeperDependencies, sweep
 from prismline_ledger import GivenBackTask, NewRun, TaskEnding, Tolerance
 from prismline_ledger.testing import ingest_run
 
@@ -411,6 +412,23 @@ def test_resends_without_progress_become_rarer(world: DlqConsumerWorld) -> None:
     sent(world)
     assert swept(world, minutes=6).tasks_resent == 0
     assert swept(world, minutes=11).tasks_resent == 4
+
+
+def test_tasks_are_not_sent_again_if_the_run_made_progress_while_the_sweep_looked_at_its_queue(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = task_run(world)
+    swept(world)
+    locate = SweeperDependencies.locate
+
+    def slow(deps: SweeperDependencies, queue: str) -> MessageLocation:
+        end(world, run, 0, 1)
+        world.ledger.record_progress(world.item("r"), 2, resent=False)
+        return locate(deps, queue)
+
+    monkeypatch.setattr(SweeperDependencies, "locate", slow)
+    assert swept(world, minutes=6).tasks_resent == 0
+    assert world.item("r").progress_ended == 2, "the later observation stays"
 
 
 def test_the_queue_of_a_run_is_deleted_when_its_end_is_recorded(world: DlqConsumerWorld) -> None:

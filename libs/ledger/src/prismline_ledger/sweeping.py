@@ -75,11 +75,14 @@ class Sweeping(LedgerBase):
         return self._update_run(run, change) is not None
 
     def record_progress(self, run: RunItem, ended: int, *, resent: bool) -> None:
-        """Record that `ended` tasks of the run have ended by now. resent: whether the others were just sent again."""
+        """Record that `ended` tasks of the run have ended by now, unless another sweep was faster.
+
+        resent: whether the others were just sent again.
+        """
         change = Change(
             {"progress_ended": ended, "progress_at": self._clock(), **({} if resent else {"task_resends": 0})},
             adds={"task_resends": 1} if resent else {},
-            condition=Attr("PK").exists(),
+            condition=as_read(run, "progress_at"),
         )
         self._update_run(run, change)
 
