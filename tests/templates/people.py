@@ -22,7 +22,8 @@ TABLE = re.compile(r"(?<=<!-- table -->\n\n).*?(?=\n<!-- end of table -->)", re.
 ACCOUNT = "${AWS::Region}:${AWS::AccountId}"
 PARAMETERS = f"arn:${{AWS::Partition}}:ssm:{ACCOUNT}:parameter/prismline/${{Environment}}/"
 BUS = f"arn:${{AWS::Partition}}:events:{ACCOUNT}:event-bus/prismline-${{Environment}}"
-LOG_GROUP = f"arn:${{AWS::Partition}}:logs:{ACCOUNT}:log-group:/aws/lambda/prismline-${{Environment}}-worker"
+LOG_GROUPS = f"arn:${{AWS::Partition}}:logs:{ACCOUNT}:log-group:"
+LOG_GROUP = f"{LOG_GROUPS}/aws/lambda/prismline-${{Environment}}-worker"
 #: The roles of people, from the one with the fewest rights, and the resources of the platform's stack with its rights.
 PEOPLE = {
     "submitter": ("SubmitterPolicy",),
