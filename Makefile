@@ -45,7 +45,7 @@ else
 	$(PYTEST) -m '$(QUICK)' $(if $(COVERAGE),$(addprefix --cov=,$(SOURCES)) --cov-report=)
 	$(if $(COVERAGE),@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines.")
 	$(WAITING) -m 'not compose and not browser and not mixed and not ($(QUICK))'
-	$(BIN)/pytest -m browser tests/console
+	$(BIN)/pytest -n 2 --dist loadfile -m browser tests/console
 endif
 
 format: $(VENV)/.installed-dev  ## Format and sort imports.

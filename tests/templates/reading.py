@@ -17,11 +17,11 @@ REPOSITORY = Path(__file__).parents[2]
 Stacks = dict[str, dict[str, Any]]
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML with CloudFormation's short forms. Unlike in the harness, `!GetAtt X.Y` stays the text that it is."""
 
 
-def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+def _short_form(loader: yaml.CSafeLoader, suffix: str, node: yaml.Node) -> dict[str, Any]:
     name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
     if isinstance(node, yaml.ScalarNode):
         return {name: loader.construct_scalar(node)}

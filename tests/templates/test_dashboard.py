@@ -60,5 +60,5 @@ def test_every_dead_letter_queue_is_shown() -> None:
         properties["QueueName"]["Fn::Sub"].replace("${Environment}", "dev")
         for _, _, properties in of_kind(read_stacks(), "SQS::Queue")
     }
-    missing = {name for name in names if f'"{name}"' not in shown()}
-    assert missing == set()
+    body = shown()
+    assert {name for name in names if f'"{name}"' not in body} == set()

@@ -16,8 +16,8 @@ KERNEL = TESTS.parent / "src" / "kernel"
 UNITS = ("batch", "kernel_baseline", "kernel_avx2", "kernel_avx512")
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 
-#: Seeds are run ten at a time, with this many batches of each on every instruction set of the machine.
-SEEDS, ROUNDS = 10, 3
+#: Seeds of one build, with this many batches of each on every instruction set of the machine.
+SEEDS, ROUNDS = 20, 3
 
 
 def build(folder: Path, program: str, optimisation: str, *link: str) -> Path:
@@ -44,7 +44,7 @@ def build(folder: Path, program: str, optimisation: str, *link: str) -> Path:
     return folder / program
 
 
-@pytest.mark.parametrize(("optimisation", "seed"), [("-O1", 1), ("-O1", 11), ("-O3", 21), ("-O3", 31)])
+@pytest.mark.parametrize(("optimisation", "seed"), [("-O1", 1), ("-O3", 21)])
 def test_a_hostile_batch_causes_no_invalid_access_and_no_nan_without_a_flag(
     tmp_path: Path, optimisation: str, seed: int
 ) -> None:

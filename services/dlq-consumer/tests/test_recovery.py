@@ -31,8 +31,6 @@ pytestmark = pytest.mark.emulator
 
 #: Longest time, seconds, that a recovery is waited for.
 PATIENCE = 600.0
-TODAY = datetime.now(UTC).date().isoformat()
-FAILED_FOLDER = f"dead-letter-archive/failed-sqs/{TODAY}/"
 
 
 def archive(world: DlqConsumerWorld, body: str, message_id: str, *, date: str = "2026-03-01", **fields: Any) -> str:
@@ -41,6 +39,11 @@ def archive(world: DlqConsumerWorld, body: str, message_id: str, *, date: str = 
     fields = {"source_queue": "chunks", "archived_at": f"{date}T12:00:00.000Z"} | fields
     world.bucket.write(key, json.dumps(dict(DeadLetterRecord(body=body, messageId=message_id, **fields))).encode())
     return key
+
+
+def failed_folder() -> str:
+    """Where a record goes that fails now. The date is today's, which changes while tests run."""
+    return f"dead-letter-archive/failed-sqs/{datetime.now(UTC).date().isoformat()}/"
 
 
 def failed_run(world: DlqConsumerWorld, run_id: str, n_chunks: int) -> list[str]:
@@ -130,7 +133,7 @@ def test_a_chunk_that_fails_again_is_kept_in_the_failed_records_with_the_new_err
     done = go_on(world)
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 1, "sent": 1, "failed": 1})
     ((key, record),) = world.records().items()
-    assert key == f"{FAILED_FOLDER}m.json"
+    assert key == f"{failed_folder()}m.json"
     assert (record["error"], record["recovery"]) == ("failed again", "op-1")
 
 
@@ -214,11 +217,11 @@ def test_records_of_finished_work_are_deleted_and_invalid_ones_moved_with_the_re
     assert world.depth("chunks") == 0
     pages = world.s3.list_objects_v2(Bucket=world.bucket.name, Prefix="dead-letter-archive/")
     keys = {entry["Key"] for entry in pages["Contents"]}
-    assert keys == {f"{FAILED_FOLDER}{name}.json" for name in ("garbage", "unknown", "queue", "nothing")}
-    moved = json.loads(world.bucket.read(f"{FAILED_FOLDER}unknown.json"))
+    assert keys == {f"{failed_folder()}{name}.json" for name in ("garbage", "unknown", "queue", "nothing")}
+    moved = json.loads(world.bucket.read(f"{failed_folder()}unknown.json"))
     assert moved["error"] == "There is no chunk-9999999 of run r in the ledger."
-    assert json.loads(world.bucket.read(f"{FAILED_FOLDER}garbage.json"))["body"] == "garbage"
-    assert world.bucket.read(f"{FAILED_FOLDER}nothing.json") == b"\xff no record"
+    assert json.loads(world.bucket.read(f"{failed_folder()}garbage.json"))["body"] == "garbage"
+    assert world.bucket.read(f"{failed_folder()}nothing.json") == b"\xff no record"
 
 
 def test_records_of_two_runs_that_fail_again_are_both_kept(world: DlqConsumerWorld) -> None:
@@ -229,7 +232,7 @@ def test_records_of_two_runs_that_fail_again_are_both_kept(world: DlqConsumerWor
     for run_id in ("a", "b"):
         world.fail(run_id, chunk_id, "again")
     assert go_on(world).n_failed == 2
-    assert set(world.records()) == {f"{FAILED_FOLDER}m-a.json", f"{FAILED_FOLDER}m-b.json"}
+    assert set(world.records()) == {f"{failed_folder()}m-a.json", f"{failed_folder()}m-b.json"}
 
 
 def test_records_that_failed_may_be_recovered_from_where_they_went(world: DlqConsumerWorld) -> None:
@@ -370,7 +373,7 @@ def test_two_recoveries_of_a_chunk_that_fails_each_time_both_end(world: DlqConsu
         ask(world, operation_id)
         go_on(world, operation_id)
     assert {operation(world, name).status for name in ("op-1", "op-2")} == {"COMPLETED"}
-    assert set(world.records()) == {f"{FAILED_FOLDER}m-op-{n}.json" for n in (1, 2)}
+    assert set(world.records()) == {f"{failed_folder()}m-op-{n}.json" for n in (1, 2)}
 
 
 def test_a_chunk_that_ends_while_it_is_reopened_is_not_sent(
@@ -670,7 +673,7 @@ def test_a_chunk_that_fails_again_after_a_retry_is_kept_with_the_new_error(world
     world.fail("r", "chunk-0000000", "failed again")
     assert counts(go_on(world)) == {"records": 1, "sent": 1, "failed": 1}
     ((key, record),) = world.records().items()
-    assert key.startswith(FAILED_FOLDER)
+    assert key.startswith(failed_folder())
     assert record["error"] == "failed again"
     assert recover(world, "op-2", only_run="r", retry=True).n_recovered == 1
 
