@@ -1,10 +1,10 @@
-"""Time from `pip install` to the first result of a function over a list, with the README's own commands.
+"""Seconds from `pip install` to the first result of a function over a list, with the README's own commands.
 
     make wheels && python benchmarks/first_result.py [--rounds 3]
 
 Each round makes a new environment, with empty caches, in a folder outside of the checkout. Packages come from
 the index that pip is configured with. The peer installs the same packages and calls the function in a loop.
-The last line is a ratio, not seconds.
+The last line is a ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     rounds = [measured() for _ in range(parser.parse_args().rounds)]
     for name in rounds[0]:
         each = [found[name] for found in rounds]
-        print(f"{name}: {statistics.median(each):.1f} s ({min(each):.1f} to {max(each):.1f})")
+        print(f"{name}: {statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})")
 
 
 def measured() -> dict[str, float]:
