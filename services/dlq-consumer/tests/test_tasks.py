@@ -431,6 +431,23 @@ def test_tasks_are_not_sent_again_if_the_run_made_progress_while_the_sweep_looke
     assert world.item("r").progress_ended == 2, "the later observation stays"
 
 
+def test_a_run_that_is_deleted_while_the_sweep_looks_at_its_queue_is_no_error(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = task_run(world)
+    swept(world)
+    locate = SweeperDependencies.locate
+
+    def slow(deps: SweeperDependencies, queue: str) -> MessageLocation:
+        for _ in world.ledger.delete_run(run):
+            pass
+        return locate(deps, queue)
+
+    monkeypatch.setattr(SweeperDependencies, "locate", slow)
+    counts = swept(world, minutes=6)
+    assert (counts.runs_swept, counts.runs_not_swept, counts.tasks_resent) == (1, 0, 0)
+
+
 def test_the_queue_of_a_run_is_deleted_when_its_end_is_recorded(world: DlqConsumerWorld) -> None:
     run = with_queue(world, task_run(world))
     end(world, run, 0, 1, 2, 3)

@@ -351,8 +351,9 @@ class _Sweep:
         queue = task_queue_of(run, self._deps.transport.environment)
         progress = sweep_tasks(run, ended, self._now, self._deps.limits, tasks=lambda: self._locate(queue))
         if progress.resend is not None:
-            if self._deps.ledger.counts(self._deps.ledger.run(run.run_id)).ended != ended:
-                return  # it made progress while its queue was read
+            latest = self._deps.ledger.get_run(run.run_id)
+            if latest is None or self._deps.ledger.counts(latest).ended != ended:
+                return  # it was deleted, or made progress, while its queue was read
             self._resend_tasks(run, queue, progress.resend)
         if progress.record is not None:
             self._deps.ledger.record_progress(run, progress.record, resent=progress.resend is not None)
