@@ -3,8 +3,8 @@
     make wheels && python benchmarks/first_result.py [--rounds 3]
 
 Each round makes a new environment, with empty caches, in a folder outside of the checkout. Packages come from the
-configured index. The peer installs the same packages and calls the function in a loop.
-The last line is a ratio.
+configured index. The peer installs the same packages and calls the function in a loop. The last
+line is a ratio.
 """
 
 from __future__ import annotations

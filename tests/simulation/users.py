@@ -63,7 +63,7 @@ class Users:
         self.operations: list[str] = []
         #: Runs whose cancellation was requested, with their status at that time.
         self.cancelled: dict[str, str] = {}
-        #: Runs whose cancellation was requested again, by name of their continuation.
+        #: Runs whose cancellation was requested again after a person had them continue, as the event says.
         self.cancelled_again: set[str] = set()
         #: Stops of runs that a person wanted to undo: run and `cancelled_at`.
         self.continuations: set[tuple[str, str]] = set()

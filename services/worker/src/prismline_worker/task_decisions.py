@@ -21,7 +21,7 @@ DELAYS = (0, 2, 5, 15, 60, 180, 420, 900)
 FIRST_SLOT_WAIT_SECONDS, LAST_SLOT_WAIT_SECONDS = 2.0, 60.0
 #: How often the waiting messages of a run ask for a slot, all together, unless their waits are the longest.
 SLOT_REQUESTS_PER_SECOND = 3.0
-#: Deferrals after which the messages of a small run wait as long as others: what has the slots takes long.
+#: Deferrals after which a message of a small run waits as long as one of a large run: its slots are held for long.
 SHORT_SLOT_WAITS = 15
 
 
