@@ -216,6 +216,10 @@ def test_a_cancelled_run_is_continued_and_the_page_says_that_it_goes_on(page: Pa
         urls = {"urls": ["https://prismline.invalid/"] * 3}
         api.post(f"/jobs/{job['job_id']}/tasks", json=urls, headers={"Idempotency-Key": "again"}).raise_for_status()
         api.post(f"/runs/{run_id}/cancel").raise_for_status()
+        wait_for(
+            lambda: (api.get(f"/runs/{run_id}").json().get("counts") or {}).get("total") == 3,
+            "the number of tasks to be final",
+        )
     page.goto(f"/console/runs/{run_id}")
     expect(fact(page, "Status")).to_contain_text("cancelled")
     page.get_by_role("button", name="Continue").click()
