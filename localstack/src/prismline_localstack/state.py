@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader, create_loader
 from pydantic import BaseModel, ValidationError
 
 from prismline_localstack.errors import HarnessError
@@ -99,7 +101,7 @@ class State(BaseModel):
         environment = inherited_environment(self.endpoint) | self.env
         os.environ.clear()
         os.environ.update(environment)
-        boto3.DEFAULT_SESSION = None  # it may hold the credentials of another system
+        boto3.DEFAULT_SESSION = new_session()  # the one before may hold the credentials of another system
 
     @property
     def exports(self) -> str:
@@ -142,10 +144,22 @@ def make_client(service: str, env: dict[str, str]) -> Any:
         )
 
 
+def new_session(**credentials: str | None) -> boto3.Session:
+    """A session with the descriptions of services that other sessions have read: to read one takes 50 to 200 ms."""
+    core = botocore.session.Session()
+    session = boto3.Session(botocore_session=core, **credentials)
+    core.register_component("data_loader", _descriptions())
+    return session
+
+
+@cache
+def _descriptions() -> Loader:
+    return create_loader()
+
+
 @cache
 def _session(key_id: str | None, secret: str | None, region: str | None) -> Any:
-    """One session for all clients of these credentials, because reading a service's description takes 50 to 200 ms."""
-    return boto3.Session(aws_access_key_id=key_id, aws_secret_access_key=secret, region_name=region)
+    return new_session(aws_access_key_id=key_id, aws_secret_access_key=secret, region_name=region)
 
 
 class ProcessStatus(BaseModel):

@@ -45,12 +45,15 @@ def aws_env(emulator_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> di
     """
     import boto3  # noqa: PLC0415
 
+    from prismline_localstack.state import new_session  # noqa: PLC0415
+
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     environment = emulator_env | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials of another emulator
+    # The session before keeps the credentials of another emulator.
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", new_session())
     return environment
 
 
