@@ -25,7 +25,7 @@ from pact.types import Message
 
 from prismline_contracts_tool.deploying import Verifications, pact_digest
 from prismline_contracts_tool.registry import REGISTRY, read_registry
-from tests.contracts.scenes import Link, Sighting, play, richest, sightings_of
+from tests.contracts.scenes import Link, Sighting, as_sent, play, richest, sightings_of
 from tests.contracts.versions import ROOT, version_of
 
 PACTS = ROOT / "contracts/pacts"
@@ -63,7 +63,7 @@ def description(link: Link, scene: str) -> str:
 def _live_with(link: Link, scene: str, body: str | bytes | None, _metadata: Mapping[str, object]) -> None:
     """Let the real handler of the consumer of `link` handle `body` instead of the first message of its kind."""
     text = body.decode() if isinstance(body, bytes) else str(body)
-    whole, seen = play(scene), play(scene, lambda where, sent: text if where == link else sent)
+    whole, seen = as_sent(scene), play(scene, lambda where, sent: text if where == link else sent)
     if link not in seen[1] or (why := seen[1][link].refused) is not None:
         raise UnkeptError(f"{link.consumer} refuses a {link.type} with only the fields of its pact: {why}")
     if seen[0].finding is not None or seen[0].ended != whole[0].ended:

@@ -1,4 +1,4 @@
-"""A short search: some hundred schedules, those that once failed, and an outage of a day of each dependency.
+"""A short search: two hundred schedules, those that once failed, and an outage of a day of each dependency.
 
 It also tests the simulation itself: one seed is one schedule, and a planted bug is found, shrunk and replayed.
 """
@@ -41,8 +41,9 @@ from tests.simulation.simulation import Result, simulate
 from tests.simulation.slots import StandInValkey
 
 ROOT = Path(__file__).parents[2]
-#: The first seed of every test run, and the number of seeds.
-FIRST, SCHEDULES, BATCH = 1_000_000, 300, 50
+#: The first seed of every test run, and the numbers of seeds: all that are drawn, and those of each focus on lists. The
+#: mutants that random schedules find need 21 and 14 (mutants/results.csv). `make simulate` runs any number.
+FIRST, SCHEDULES, LISTS, BATCH = 1_000_000, 120, 40, 40
 #: Calls of every process that waits for messages.
 POLLING = frozenset({"receive_message", "delete_message_batch"})
 #: Seconds after the submission at which a dependency goes down: during the split, and while workers process chunks.
@@ -80,13 +81,9 @@ def test_what_once_failed_keeps_every_promise(seed: int, focus: str | None) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("focus", ["lists", "functions"])
-@pytest.mark.parametrize("first", range(FIRST, FIRST + 100, BATCH))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + LISTS, BATCH))
 def test_schedules_with_lists_keep_every_promise(first: int, focus: str) -> None:
-    found = {}
-    for seed in range(first, first + BATCH):
-        if (finding := simulate(seed, focus=focus).finding) is not None:
-            found[f"python -m tests.simulation --focus {focus} --seed {seed}"] = str(finding)
-    assert not found
+    assert_nothing_found(range(first, first + BATCH), focus)
 
 
 # ---- what is simulated
@@ -215,16 +212,15 @@ def test_one_seed_is_one_schedule_in_every_process() -> None:
         "from tests.simulation.simulation import simulate\n"
         f"for seed in {seeds}: print(simulate(seed, trace=True).trace.digest())"
     )
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.split() == here
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "1"},  # here it is random
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == here
 
 
 def test_a_record_replays_its_schedule() -> None:

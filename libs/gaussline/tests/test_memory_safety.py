@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-# Each test compiles the kernel with sanitizers, which takes minutes on a busy machine.
+# The tests compile the kernel with sanitizers, which takes minutes on a busy machine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TESTS = Path(__file__).resolve().parent
@@ -20,43 +22,59 @@ SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 SEEDS, ROUNDS = 20, 3
 
 
-def build(folder: Path, program: str, optimisation: str, *link: str) -> Path:
-    """``program``.c with the kernel, compiled as in setup.py but for optimisation, sanitizers and checks."""
+#: Makes a program: the name of its C file, the optimisation, and options for the linker.
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Compiles as in setup.py but for optimisation, sanitizers and checks. The kernel once for each optimisation."""
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: the kernel cannot be built with its sanitizers")
-    probe = folder / "probe.c"
+    probe = tmp_path_factory.mktemp("probe") / "probe.c"
     probe.write_text("int main(void) { return 0; }\n", encoding="utf-8")
-    probed = [compiler, *SANITIZE, str(probe), "-o", str(folder / "probe")]
+    probed = [compiler, *SANITIZE, str(probe), "-o", str(probe.with_suffix(""))]
     if subprocess.run(probed, capture_output=True, check=False).returncode != 0:
         pytest.skip("the C compiler has no AddressSanitizer")
-    flags = [compiler, "-std=gnu11", optimisation, "-g", "-fno-math-errno", "-fno-trapping-math", *SANITIZE]
-    flags += ["-DGAUSSLINE_CHECKS", "-Wno-psabi", f"-I{KERNEL}"]
-    sources = [TESTS / f"{program}.c", *(KERNEL / f"{unit}.c" for unit in UNITS)]
-    objects = [str(folder / f"{source.stem}.o") for source in sources]
-    compilations = [
-        subprocess.Popen([*flags, "-c", str(source), "-o", target], stderr=subprocess.PIPE, text=True)
-        for source, target in zip(sources, objects, strict=True)
-    ]
-    errors = [compilation.communicate()[1] for compilation in compilations]
-    assert not any(compilation.returncode for compilation in compilations), errors
-    subprocess.run([compiler, *SANITIZE, *objects, "-o", str(folder / program), *link, "-lm", "-lpthread"], check=True)
-    return folder / program
+
+    def compiled(sources: Sequence[Path], optimisation: str) -> list[str]:
+        folder = tmp_path_factory.mktemp("objects")
+        flags = [compiler, "-std=gnu11", optimisation, "-g", "-fno-math-errno", "-fno-trapping-math", *SANITIZE]
+        flags += ["-DGAUSSLINE_CHECKS", "-Wno-psabi", f"-I{KERNEL}"]
+        objects = [str(folder / f"{source.stem}.o") for source in sources]
+        compilations = [
+            subprocess.Popen([*flags, "-c", str(source), "-o", target], stderr=subprocess.PIPE, text=True)
+            for source, target in zip(sources, objects, strict=True)
+        ]
+        errors = [compilation.communicate()[1] for compilation in compilations]
+        assert not any(compilation.returncode for compilation in compilations), errors
+        return objects
+
+    @cache
+    def kernel(optimisation: str) -> list[str]:
+        return compiled([KERNEL / f"{unit}.c" for unit in UNITS], optimisation)
+
+    def linked(program: str, optimisation: str, *link: str) -> Path:
+        objects = [*compiled([TESTS / f"{program}.c"], optimisation), *kernel(optimisation)]
+        target = Path(objects[0]).with_suffix("")
+        subprocess.run([compiler, *SANITIZE, *objects, "-o", str(target), *link, "-lm", "-lpthread"], check=True)
+        return target
+
+    return linked
 
 
-@pytest.mark.parametrize(("optimisation", "seed"), [("-O1", 1), ("-O3", 21)])
+@pytest.mark.parametrize(("optimisation", "seed"), [("-O3", 21), ("-O1", 1)])
 def test_a_hostile_batch_causes_no_invalid_access_and_no_nan_without_a_flag(
-    tmp_path: Path, optimisation: str, seed: int
+    build: Build, optimisation: str, seed: int
 ) -> None:
-    driver = build(tmp_path, "fuzz_driver", optimisation)
+    driver = build("fuzz_driver", optimisation)
     ran = subprocess.run([driver, str(ROUNDS), str(seed), str(SEEDS)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
 
 
-def test_a_failed_allocation_is_an_error_or_changes_nothing(tmp_path: Path) -> None:
-    program = build(
-        tmp_path, "memory_driver", "-O1", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc"))
-    )
+def test_a_failed_allocation_is_an_error_or_changes_nothing(build: Build) -> None:
+    program = build("memory_driver", "-O1", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")))
     ran = subprocess.run([program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert int(ran.stdout) > 0  # some allocations cannot fail without an error
