@@ -130,11 +130,15 @@ def observe_bus(sqs: SQSClient, events: EventBridgeClient, bus: str) -> str:
 
 
 def drained(sqs: SQSClient, url: str, *, wait_seconds: int = 0) -> list[Any]:
-    """The bodies of all messages of a queue, parsed from JSON. The queue is empty afterwards."""
+    """The bodies of all messages of a queue, parsed from JSON. The queue is empty afterwards.
+
+    wait_seconds: how long to wait for the first message. For another one it waits a second at most.
+    """
     found: list[Any] = []
     while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=wait_seconds).get(
         "Messages"
     ):
+        wait_seconds = min(wait_seconds, 1)
         for message in messages:
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
             found.append(json.loads(message["Body"]))

@@ -100,7 +100,7 @@ class TasksWorld:
         return not answer["batchItemFailures"]
 
     def take(self, *, wait: int = 0, queue: str = "tasks") -> list[TasksProcess]:
-        """Receive and delete the messages of a queue, also those that arrive within `wait` seconds."""
+        """Receive and delete the messages of a queue. Wait up to `wait` seconds for the first."""
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"]
         return [TasksProcess.model_validate(body["data"]) for body in drained(sqs, url, wait_seconds=wait)]
