@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from cli_world import CliWorld
 
-from prismline.supervisor import Supervisor
 from prismline_cli import mapping
 from prismline_client import Client
 from prismline_contracts.deadletters import DeadlettersRecoverRequested
@@ -94,9 +93,8 @@ def test_wrong_use_is_refused(failed: Any) -> None:
 def test_retry_with_the_latest_code_registers_what_is_there_now_and_names_it(failed: Any, tmp_path: Path) -> None:
     (tmp_path / "retried.py").write_text("def work(item): return 1\n")
     local = LocalEnvironment(python=sys.executable, paths=[str(tmp_path)])
-    with Supervisor("retried:work", paths=[str(tmp_path)]) as supervisor:
-        first = mapping.registered_of(supervisor.description, local)
-    mapping.register(failed.connection, first)
+    first = mapping.describe("retried:work", local)
+    mapping.register(Client.open(), first, local)
     fields = {"workload": "retried:work", "unit": "task", "code": first.code}
     failed.add_run("ffff", **fields, status="failed", jobs_total=1, jobs_failed=1)
     failed.add_run("aaaa", **fields, jobs_total=1)

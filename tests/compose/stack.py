@@ -145,7 +145,7 @@ class Stack:
     def cli(self, *arguments: str, expect: int = 0) -> str:
         """Run `docker compose run --rm cli`, with a key that it has made. Return what it prints."""
         if "PRISMLINE_API_KEY" not in self.environment:
-            scopes = ("--scope", "read", "--scope", "operate", "--scope", "all")
+            scopes = ("--scope", "read", "--scope", "submit", "--scope", "operate", "--scope", "all")
             made = self.compose("run", "--rm", "-T", "cli", "jobs", "keys", "create", "compose", *scopes)
             self.environment["PRISMLINE_API_KEY"] = made.stdout.strip()
         return self.compose("run", "--rm", "-T", "cli", *arguments, expect=expect).stdout

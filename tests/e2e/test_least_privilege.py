@@ -100,6 +100,7 @@ def start_run(session: Any) -> Any:
 #: Actions that a role without a list of its own must not be able to do.
 REFUSED_TO_ANY: dict[str, Attempt] = {
     "submit a manifest": put("manifests/x.json"),
+    "register a function": put("workloads/x.json"),
     "change the archive": put("dead-letter-archive/sqs/x"),
     "change a deployment": put("x", DEPLOYMENTS),
     "start a run": start_run,
@@ -111,6 +112,7 @@ REFUSED_TO_ANY: dict[str, Attempt] = {
 REFUSED: dict[str, dict[str, Attempt]] = {
     "worker FunctionRole": {
         "submit a manifest": put("manifests/x.json"),
+        "register a function": put("workloads/x.json"),
         "change the archive": put("dead-letter-archive/sqs/x"),
         "change an input": put("chunks/x"),
         "change a deployment": put("x", DEPLOYMENTS),
@@ -204,7 +206,7 @@ def decisions(enforced: System, log: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def run_all_kinds(enforced: System, path: Path, site: str) -> None:
-    """Run a cube, lists of URLs and a missing cube; export and delete a job."""
+    """Run a cube, lists of URLs and a missing cube; export and delete a job; register a function."""
     cube = enforced.submit(path, chunk_size=5)
     key = read_api_key(Path(enforced.faults_file.parent) / "home" / "api-key")
     api = httpx.Client(
@@ -226,6 +228,10 @@ def run_all_kinds(enforced: System, path: Path, site: str) -> None:
     job = {"workload": "urls", "name": "uploaded", "upload": upload["upload_id"]}
     uploaded = api.post("/jobs", json=job).raise_for_status().json()
     missing = enforced.submit("s3://" + enforced.connection.bucket + "/cubes/none.fits", chunk_size=5)
+
+    limits = {"timeout": 60, "attempts": 3, "batch": 20, "memory": 2048, "processes": 64, "files": 1024}
+    function = {"name": "measure", "code": "0" * 64, "item": {}, "parameters": {}, "limits": limits}
+    api.post("/workloads", json=function).raise_for_status()
 
     view = enforced.wait(cube)
     assert (view.status, view.completed, view.failed) == ("completed", 4, 0)

@@ -181,7 +181,7 @@ def test_a_pool_can_neither_read_nor_fail_nor_slow_the_items_of_another(
     bucket, red = system.connection.bucket, session_of_pool("red")
     s3, sqs = red.client("s3"), red.client("sqs")
     blue = f"{os.environ['AWS_ENDPOINT_URL']}/000000000000/prismline-local-pool-blue"
-    sources = system.connection.s3.list_objects_v2(Bucket=bucket, Prefix="sources/blue_")["Contents"]
+    sources = system.connection.s3.list_objects_v2(Bucket=bucket, Prefix="uploads/")["Contents"]
     attempts = {
         "read a value": lambda: s3.get_object(Bucket=bucket, Key=value),
         "read the list": lambda: s3.get_object(Bucket=bucket, Key=sources[0]["Key"]),

@@ -17,7 +17,7 @@ from prismline.process import RunnerLostError
 from prismline.protocol import Description, Done, Failed, Ready, Usage
 from prismline.workload import Limits
 from prismline_contracts.base import timestamp
-from prismline_contracts.workloads import RegisteredWorkload, latest_workload_key, workload_key
+from prismline_contracts.workloads import RegisteredWorkload, registration_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -60,8 +60,8 @@ def register(world: World, code: str) -> None:
     description = _description(code).model_dump()
     registered = RegisteredWorkload(**description, registered_at=timestamp())
     with world.looking():
-        for key in (workload_key(FUNCTION, code), latest_workload_key(FUNCTION)):
-            world.aws.s3.put_object(Bucket=world.bucket, Key=key, Body=registered.model_dump_json().encode())
+        for key, body in registration_of(registered).items():
+            world.aws.s3.put_object(Bucket=world.bucket, Key=key, Body=body)
 
 
 def _description(code: str) -> Description:

@@ -160,16 +160,12 @@ def grant(role: Role, statement: Mapping[str, Any], stacks: Stacks) -> None:
             }
 
 
-#: What a service does only with the settings of a laptop.
-ONLY_ON_LAPTOPS = {("api", "s3:PutObject", WORKLOADS_PREFIX)}  # FUNCTIONS_LOCAL
-
-
 def lacking_rights(stacks: Stacks) -> Iterator[str]:
     """A role allows everything that the code does on AWS."""
     for compute in COMPUTES:
         for role in roles(stacks, compute):
             for (action, on), function in sorted(role.needed().items()):
-                if not role.allows(action, on) and (role.stack, action, on) not in ONLY_ON_LAPTOPS:
+                if not role.allows(action, on):
                     yield f"{role} does not allow {action} on {on} ({function}; {compute})"
 
 

@@ -7,13 +7,13 @@ import gzip
 from pathlib import Path
 from typing import IO, Any
 
+from prismline.protocol import Description
 from prismline_cli.manifests import read_manifest
 from prismline_cli.output import console, fail, print_json
 from prismline_cli.submission import checked
 from prismline_client import Client, Estimate, row_format
 from prismline_contracts.fit_costs import fit_kind
 from prismline_contracts.manifest import GivenFitParams
-from prismline_contracts.workloads import RegisteredWorkload
 
 
 def show_submission(given: Path | str, params: dict[str, Any], chunk_size: int | None, *, as_json: bool) -> None:
@@ -48,7 +48,7 @@ def of_manifest(path: Path) -> Estimate:
     return Client.open().estimate(str(document.get("workload")), len(listed))
 
 
-def of_list(items: Path, workload: RegisteredWorkload, max_items: int | None) -> Estimate:
+def of_list(items: Path, workload: Description, max_items: int | None) -> Estimate:
     """The estimate for a function over the rows of a file."""
     if not items.is_file():
         fail(f"There is no file {items}.")

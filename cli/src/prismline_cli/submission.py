@@ -152,7 +152,7 @@ def checked(model: type[M], document: dict[str, Any]) -> M:
         fail(f"The submission is invalid: {describe_invalid(error)}.")
 
 
-def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: str, pool: str | None = None) -> str:
+def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: str) -> str:
     """Put the manifest into the bucket, where it starts the splitter. Return the id of its run."""
     connection.s3.put_object(
         Bucket=connection.bucket,
@@ -160,4 +160,4 @@ def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: st
         Body=manifest.model_dump_json(exclude_unset=True).encode(),
         ContentType="application/json",
     )
-    return run_id_of(connection.bucket, idempotency_key, pool)
+    return run_id_of(connection.bucket, idempotency_key)

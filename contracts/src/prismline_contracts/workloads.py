@@ -41,6 +41,11 @@ def is_function(workload: str) -> bool:
     return workload not in SERVICE_WORKLOADS
 
 
+def is_entry_point(workload: str) -> bool:
+    """Whether the workload is a function that a worker finds by its name alone, because its package is installed."""
+    return is_function(workload) and ":" not in workload
+
+
 def workload_key(name: str, code: str) -> str:
     """S3 key of the `RegisteredWorkload` with this code.
 
@@ -107,6 +112,12 @@ class RegisteredWorkload(Contract):
     def tasks_per_message(self) -> int:
         """Most tasks of one message."""
         return min(self.limits.batch, MAX_TASKS_PER_MESSAGE)
+
+
+def registration_of(function: RegisteredWorkload) -> dict[str, bytes]:
+    """The objects that register a function, by their keys: with its code, and as the latest one."""
+    body = function.model_dump_json(exclude_none=True).encode()
+    return dict.fromkeys([workload_key(function.name, function.code), latest_workload_key(function.name)], body)
 
 
 class FunctionParams(Params, extra="allow"):

@@ -15,7 +15,13 @@ from pydantic import ValidationError
 
 from prismline_contracts.base import timestamp
 from prismline_contracts.pools import is_pool_name, not_a_pool_name, pool_queue
-from prismline_contracts.workloads import RegisteredWorkload, is_function, latest_workload_key, workload_key
+from prismline_contracts.workloads import (
+    RegisteredWorkload,
+    is_entry_point,
+    latest_workload_key,
+    registration_of,
+    workload_key,
+)
 from prismline_deploy.change_sets import NOT_CREATED
 from prismline_deploy.deploying import IMAGE, PLATFORM, restore
 from prismline_deploy.errors import DeployError
@@ -47,7 +53,7 @@ def described_functions(file: Path) -> list[RegisteredWorkload]:
                 f"Line {number} of {file} does not describe a function. It needs what `python -m prismline.describe`"
                 " prints."
             ) from error
-        if each.name in found or not is_function(each.name) or ":" in each.name:
+        if each.name in found or not is_entry_point(each.name):
             why = "has two descriptions" if each.name in found else "is not the name of an entry point of a function"
             raise DeployError(f"Line {number} of {file}: {each.name} {why}.")
         found[each.name] = each
@@ -77,8 +83,7 @@ def deploy_pool(
         return
     target.stacks.execute(planned)
     for function in functions:
-        body = function.model_dump_json(exclude_none=True).encode()
-        for key in (workload_key(function.name, function.code), latest_workload_key(function.name)):
+        for key, body in registration_of(function).items():
             target.s3.put_object(Bucket=_bucket(target), Key=key, Body=body)
     release = Release(
         version=version_of(root, "worker"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -150,6 +151,21 @@ def test_the_links_of_s3_do_not_get_the_key(client: Client, api: Api, tmp_path: 
     assert json.loads(api.asked[0][3]) == {"format": "csv", "gzip": True, "size_bytes": 6}
     assert api.asked[1][3] == b"zipped"
     assert ["authorization" in headers for _, _, headers, _ in api.asked] == [True, False, False]
+
+
+def test_a_repeated_upload_has_the_key_of_its_content_and_may_have_been_sent_before(
+    client: Client, api: Api, tmp_path: Path
+) -> None:
+    source = tmp_path / "list.jsonl"
+    keys = []
+    for content, status in (("1", 200), ("1", 412), ("2", 200)):
+        source.write_text(content)
+        api.will_answer(201, {"upload_id": "u", "url": f"{api.url}/bucket/list", "headers": {"Content-Length": "1"}})
+        api.will_answer(status, {})
+        assert client.upload(source, "jsonl", key="mine") == "u"
+        keys.append(api.asked[-2][2]["idempotency-key"])
+    assert keys[0] == keys[1] != keys[2]
+    assert all(re.fullmatch("[0-9a-f]{64}", key) for key in keys)
 
 
 @pytest.mark.parametrize("run_id", ["../jobs", "a/b"])

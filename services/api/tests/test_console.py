@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import json
 import posixpath
 import re
 from collections.abc import Callable
@@ -189,6 +190,20 @@ class TestForgedRequests:
             for given in (None, "", other, right[:-1], right)
         ]
         assert statuses == [403, 403, 403, 403, 201]
+
+    @pytest.mark.parametrize("media_type", ["application/json", "text/plain"])
+    def test_a_page_of_another_site_registers_no_function(self, world: ApiWorld, media_type: str) -> None:
+        world.deps.settings.functions_local = True
+        client = local(world, scopes=("read", "submit", "operate", "all"))
+        client.get("/console/runs")
+        limits = {"timeout": 60, "attempts": 3, "batch": 20, "memory": 2048, "processes": 64, "files": 1024}
+        function = {"name": "evil", "code": "a" * 64, "item": {}, "parameters": {}, "limits": limits}
+        for local_ in ({}, {"local": {"python": "/usr/bin/python3", "paths": ["/tmp"]}}):
+            headers = {"Content-Type": media_type, "Origin": "https://evil.example"}
+            body = json.dumps(function | local_)
+            assert client.post("/v1/workloads", content=body, headers=headers).status_code == 403
+        assert client.options("/v1/workloads", headers=headers).headers.get("Access-Control-Allow-Origin") is None
+        assert world.keys("workloads/") == []
 
     def test_an_api_key_needs_no_token_also_with_a_cookie(self, world: ApiWorld) -> None:
         client = local(world)

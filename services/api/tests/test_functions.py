@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import boto3
@@ -166,10 +170,23 @@ REGISTRATION = {
 }
 
 
-def test_a_function_is_registered_where_whoever_submits_may_run_programs(world: ApiWorld) -> None:
+def test_a_function_of_a_machine_is_registered_only_there_and_an_installed_one_with_the_scope_all(
+    world: ApiWorld,
+) -> None:
     acme = world.caller()
     refused = acme.post("/workloads", REGISTRATION, expect=403)
     assert "Install the function in the image of the workers" in refused["detail"]
+    installed = {name: value for name, value in REGISTRATION.items() if name != "local"}
+    refused = world.caller(scopes=("read", "submit")).post("/workloads", installed, expect=403)
+    assert "a key with the scope all" in refused["detail"]
+    operator = world.caller(scopes=("submit", "all"))
+    refused = operator.post("/workloads", installed, expect=422)
+    assert "no worker finds seeing:measure by its name" in refused["detail"]
+    assert world.keys("workloads/seeing") == []
+    shown = operator.post("/workloads", installed | {"name": "measuring"}, expect=201)
+    assert (shown["name"], shown.get("local")) == ("measuring", None)
+    operator.post("/workloads", REGISTRATION, expect=403)
+    world.caller(scopes=("read", "operate", "all")).post("/workloads", installed | {"name": "measuring"}, expect=403)
     world.deps.settings.functions_local = True
     shown = acme.post("/workloads", REGISTRATION, expect=201)
     assert (shown["name"], shown["code"], shown["kind"]) == ("seeing:measure", CODE, "function")
@@ -181,6 +198,40 @@ def test_a_function_is_registered_where_whoever_submits_may_run_programs(world: 
     answer = acme.post("/workloads", REGISTRATION | {"item": {"type": "nonsense"}}, expect=422)
     assert "item: 'nonsense' is not valid" in answer["detail"]
     world.caller(scopes=("read",)).post("/workloads", REGISTRATION, expect=403)
+
+
+def test_a_schema_makes_the_api_fetch_nothing(
+    world: ApiWorld, acme: Api, server: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    address, asked = server
+    (tmp_path / "schema.json").write_text('{"type": "string"}')
+    world.deps.settings.functions_local = True
+    for ref in (f"{address}/schema", f"file://{tmp_path}/schema.json", "#/$defs/missing", "#"):
+        acme.post("/workloads", REGISTRATION | {"item": {"$ref": ref}}, expect=201)
+        refused = acme.post("/jobs", job(workload="seeing:measure"), expect=422)
+        assert "source.items.0: the function's schema refers to what it does not have" in refused["detail"]
+    assert asked == []
+    within = {"$ref": "#/$defs/it", "$defs": {"it": ITEM}}
+    acme.post("/workloads", REGISTRATION | {"item": within}, expect=201)
+    acme.post("/jobs", job(workload="seeing:measure"), expect=202)
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that answers with a schema, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"type": "string"}')
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}", asked
+        listening.shutdown()
 
 
 @pytest.mark.parametrize(

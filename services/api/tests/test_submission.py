@@ -101,6 +101,25 @@ class TestLongList:
         job = {"workload": "urls", "name": "pages", "upload": upload["upload_id"]}
         assert world.caller("other").post("/jobs", job, expect=422)["detail"].startswith("There is no such upload")
 
+    def test_a_repeated_request_is_for_the_same_upload(self, world: ApiWorld, acme: Api) -> None:
+        asked = {"format": "text", "size_bytes": 21}
+        first, again = (acme.post("/uploads", asked, key="list-1") for _ in range(2))
+        assert put(first, b"https://example.org/a").status_code == 200
+        assert put(again, b"https://example.org/b").status_code == 412, "the first file stays"
+        job = {"workload": "urls", "name": "pages"}
+        runs = [
+            acme.post("/jobs", job | {"upload": each["upload_id"]}, key="job-1", expect=202)["run"]["run_id"]
+            for each in (first, again)
+        ]
+        assert runs[0] == runs[1]
+        others = [
+            acme.post("/uploads", asked, key="list-2"),
+            acme.post("/uploads", asked | {"size_bytes": 20}, key="list-1"),
+            world.caller("other").post("/uploads", asked, key="list-1"),
+            acme.post("/uploads", asked),
+        ]
+        assert len({each["upload_id"] for each in [first, *others]}) == 5
+
     @pytest.mark.parametrize(
         "change", [{"Content-Type": "text/html"}, {"x-amz-meta-prismline-format": "fits"}, {"Content-Length": "2"}]
     )

@@ -72,7 +72,7 @@ def submit_command(
     format_ = None if file is None else _format_of(file)
     client = Client.open()
     if file is not None and format_ is not None:
-        document["upload"] = client.upload(file, format_)
+        document["upload"] = client.upload(file, format_, key=idempotency_key)
     _show(client.post("/jobs", document, key=idempotency_key), as_json=as_json)
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from prismline_cli.commands.options import AsJson, Estimate, IdempotencyKey, ToleratedFailures, Wait
-from prismline_cli.connection import Connection
 from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.watching import PICKED_UP_SECONDS
 from prismline_cli.watching import watch as watch_run
@@ -49,28 +48,28 @@ def map_function(
     from prismline_cli import estimating, function_results, mapping  # noqa: PLC0415
     from prismline_cli.tables import show_run  # noqa: PLC0415
 
-    connection = None if estimate else Connection.open()
+    client, local = Client.open(), mapping.here(python)
     with stderr.status("loading the function"):
-        workload = mapping.describe(function, mapping.interpreter(python))
-    if connection is None:
+        workload = mapping.describe(function, local)
+    if estimate:
         estimating.show(estimating.of_list(items, workload, max_items), as_json=as_json)
         return
-    fields = {
-        "survey": survey,
-        "params": mapping.params_of(param or [], workload),
+    params = mapping.params_of(param or [], workload)
+    options = {
+        "code": workload.code,
         "pool": pool,
         "max_items": max_items,
         "max_concurrency": max_concurrency,
         "tolerated_failure_percent": tolerated_failure_percent,
         "tolerated_failures": tolerated_failures,
-        "idempotency_key": idempotency_key,
     }
-    run_id = mapping.submit(connection, items, workload, fields)
+    given = {name: value for name, value in options.items() if value is not None}
+    mapping.register(client, workload, local)
+    run_id = client.map(function, items, name=survey, params=params, key=idempotency_key, **given).run_id
     if not wait:
         print_json({"run_id": run_id}) if as_json else console.print(run_id)
         return
     stderr.print(f"Submitted run {run_id}.", soft_wrap=True)
-    client = Client.open()
     view = watch_run(client, run_id, appear_within=PICKED_UP_SECONDS)
     files = []
     if view.opened:

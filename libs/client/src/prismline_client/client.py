@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -194,7 +195,7 @@ class Client:
         return map(Workload.model_validate, self.get("/workloads")["items"])
 
     def register(self, function: Mapping[str, Any]) -> None:
-        """Register a function of this machine, as `POST /v1/workloads` takes it. Only a laptop's system accepts it."""
+        """Register a function, as `POST /v1/workloads` takes it. Only a laptop's system accepts one with `local`."""
         self.post("/workloads", function)
 
     def map(
@@ -211,17 +212,19 @@ class Client:
 
         items: values that JSON has; or the path of a file with one JSON value a line, or .csv or .parquet with rows.
         name: of the job; default: the function's name. key: of calls with the same one, one takes effect. options:
-        further fields of the job, for instance `code`, `pool`, `max_concurrency`, `tolerated_failures` and `webhook`.
+        further fields of the job, for instance `code`, `pool`, `max_concurrency`, `tolerated_failures` and `webhook`;
+        and `max_items` of the source.
         """
         with source_of(items) as given:
-            source = given if isinstance(given, dict) else self._uploaded(given)
+            source = given if isinstance(given, dict) else self._uploaded(given, key)
+        source |= {name: options.pop(name) for name in ("max_items",) if name in options}
         job = {"workload": function, "name": name or job_name(function), "source": source, "params": dict(params or {})}
         return FunctionRun(self, self.submit(job | options, key=key)["run"]["run_id"])
 
-    def _uploaded(self, file: Path) -> dict[str, Any]:
+    def _uploaded(self, file: Path, key: str | None) -> dict[str, Any]:
         """The source that names a file, which is uploaded."""
         format_ = row_format(file)
-        return {"kind": "upload", "upload": self.upload(file, format_), "format": format_}
+        return {"kind": "upload", "upload": self.upload(file, format_, key=key), "format": format_}
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run. What has not started is skipped."""
@@ -297,12 +300,16 @@ class Client:
 
     # ---- files
 
-    def upload(self, file: Path, format_: str) -> str:
-        """Upload a file, and return the upload's id."""
-        gzip = file.suffix == ".gz"
-        upload = self.post("/uploads", {"format": format_, "gzip": gzip, "size_bytes": file.stat().st_size})
-        with self._without_key() as plain:
-            self._finish(lambda: plain.put(upload["url"], content=_pieces(file), headers=upload["headers"]))
+    def upload(self, file: Path, format_: str, *, key: str | None = None) -> str:
+        """Upload a file, and return the upload's id. With the same `key`, the same content is the same upload."""
+        body = {"format": format_, "gzip": file.suffix == ".gz", "size_bytes": file.stat().st_size}
+        upload = self.post("/uploads", body, key=None if key is None else _key_of_content(key, file))
+        try:
+            with self._without_key() as plain:
+                self._finish(lambda: plain.put(upload["url"], content=_pieces(file), headers=upload["headers"]))
+        except ApiError as error:
+            if error.status != 412:  # it was sent before
+                raise
         return str(upload["upload_id"])
 
     def download(self, url: str, to: Path) -> None:
@@ -373,6 +380,12 @@ def _pieces(file: Path) -> Iterator[bytes]:
     with file.open("rb") as reader:
         while piece := reader.read(PIECE_BYTES):
             yield piece
+
+
+def _key_of_content(key: str, file: Path) -> str:
+    """A key for the content of a file, for a request that has the key `key`."""
+    with file.open("rb") as reader:
+        return hashlib.sha256(key.encode() + hashlib.file_digest(reader, "sha256").digest()).hexdigest()
 
 
 def _seconds_to_wait(state: RetryCallState) -> float:

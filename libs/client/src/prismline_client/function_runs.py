@@ -79,13 +79,13 @@ def source_of(items: Iterable[Any] | Path | str) -> Iterator[dict[str, Any] | Pa
     if isinstance(items, Path | str):
         file = Path(items)
         if not file.is_file() or not file.stat().st_size:
-            raise ApiError(f"{file} is empty, or no file.")
+            raise ApiError(f"{file} is empty, or no file.", 422)
         yield file
         return
     left = iter(items)
     first = list(islice(left, INLINE_ITEMS + 1))
     if not first:
-        raise ApiError("The list has no items.")
+        raise ApiError("The list has no items.", 422)
     lines = [_line(item) for item in first]
     if len(first) <= INLINE_ITEMS and sum(map(len, lines)) <= INLINE_CHARACTERS:
         yield {"kind": "inline", "items": first}
@@ -101,4 +101,4 @@ def _line(item: Any) -> str:
     try:
         return json.dumps(item, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
-        raise ApiError(f"The item {item!r:.80} is not a value that JSON has: {error}.") from error
+        raise ApiError(f"The item {item!r:.80} is not a value that JSON has: {error}.", 422) from error

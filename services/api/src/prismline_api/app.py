@@ -186,11 +186,15 @@ def get_workloads(caller: Reader, deps: Deps) -> Page[WorkloadView]:
 
 
 @api.post("/workloads", tags=["jobs"], status_code=201, response_model_exclude_none=True)
-def register_workload(body: RegistrationRequest, caller: Submitter, deps: Deps) -> WorkloadView:  # noqa: ARG001
-    """Register a function of the author's machine, or its new code. Only a system on a laptop accepts this."""
+def register_workload(body: RegistrationRequest, caller: Submitter, deps: Deps) -> WorkloadView:
+    """Register a function, or its new code.
+
+    Only a system on a laptop accepts one of the author's machine (`local`). Elsewhere, the function is installed in the
+    image of the workers, and the key needs the scope `all`.
+    """
     from prismline_api.workloads import register_function  # noqa: PLC0415  few requests need jsonschema
 
-    return register_function(body, deps)
+    return register_function(body, caller, deps)
 
 
 @api.get("/jobs", tags=["jobs"], response_model_exclude_none=True)
@@ -264,9 +268,9 @@ def delete(job_id: JobId, caller: Operator, deps: Deps) -> Accepted:
 
 
 @api.post("/uploads", tags=["uploads"], status_code=201, response_model_exclude_none=True)
-def create_upload(body: UploadRequest, caller: Submitter, deps: Deps) -> Upload:
+def create_upload(body: UploadRequest, caller: Submitter, deps: Deps, idempotency_key: IdempotencyKey = None) -> Upload:
     """Get a presigned URL for the upload of a list of URLs or a cube. Name its `upload_id` in the job."""
-    return begin_upload(body, caller, deps)
+    return begin_upload(body, caller, idempotency_key, deps)
 
 
 @api.get("/runs", tags=["runs"], response_model_exclude_none=True)

@@ -237,7 +237,7 @@ JobRequest = Annotated[
 
 
 class RegistrationRequest(Request):
-    """A function of the author's machine: what `python -m prismline.describe` prints, and where the function is."""
+    """A function: what `python -m prismline.describe` prints, and on a laptop where the function is."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -268,7 +268,13 @@ class RegistrationRequest(Request):
     limits: Annotated[WorkloadLimits, Field(description="What one item may use.")]
     vectorized: Annotated[bool, Field(description="The function takes a list of items.")] = False
     finalize: Annotated[bool, Field(description="The function has a `finalize`.")] = False
-    local: Annotated[LocalEnvironment, Field(description="The interpreter, and the folders of the modules.")]
+    local: Annotated[
+        LocalEnvironment | None,
+        Field(
+            description="The interpreter, and the folders of the modules. Absent: the function is installed where the"
+            " workers run."
+        ),
+    ] = None
 
     @field_validator("name")
     @classmethod

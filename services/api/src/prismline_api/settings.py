@@ -70,8 +70,8 @@ class ApiSettings(ServiceSettings):
     )
     functions_local: bool = Field(
         default=False,
-        description="Whether `POST /v1/workloads` registers functions. Only where whoever may submit work may also run"
-        " programs, as on a laptop.",
+        description="Whether `POST /v1/workloads` registers functions of this machine. Only where whoever may submit"
+        " work may also run programs, as on a laptop.",
     )
     events: bool = Field(
         default=True, description="Whether GET /v1/events keeps streams open. A Lambda function cannot."

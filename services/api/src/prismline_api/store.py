@@ -146,7 +146,7 @@ class JobStore:
         return self._get(UploadItem, upload_item_key(tenant, upload_id))
 
     def create_upload(self, item: UploadItem) -> None:
-        """Write the item of a new upload."""
+        """Write the item of an upload, unless it exists."""
         self._create([item])
 
     def export(self, run_id: str, export_id: str) -> ExportItem | None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from botocore.exceptions import ClientError
 
 from prismline_api.dependencies import UPLOAD_SECONDS, Dependencies
-from prismline_api.manifests import CONTENT_TYPES, upload_metadata
+from prismline_api.manifests import CONTENT_TYPES, request_hash, upload_metadata
 from prismline_api.models import Upload, UploadRequest
-from prismline_contracts.base import timestamp
+from prismline_contracts.base import derived_id, timestamp
 from prismline_contracts.jobs import UploadItem, upload_item_key, upload_key
 from prismline_http.auth import Caller
 from prismline_http.problems import invalid
@@ -32,13 +32,16 @@ LONGEST_WAIT = timedelta(days=6)
 ITEM_SECONDS = 30 * 86_400
 
 
-def begin_upload(request: UploadRequest, caller: Caller, deps: Dependencies) -> Upload:
-    """The URL and the headers of an upload. Raises ProblemError (422) if the file is too long."""
+def begin_upload(request: UploadRequest, caller: Caller, key: str | None, deps: Dependencies) -> Upload:
+    """The URL and the headers of an upload. Requests with the same key get the same upload, whose file is sent once.
+
+    Raises ProblemError (422) if the file is too long.
+    """
     if request.size_bytes > deps.settings.max_upload_bytes:
         raise invalid(
             f"An upload has at most {deps.settings.max_upload_bytes} bytes. Divide the list into several jobs."
         )
-    upload_id = uuid4().hex
+    upload_id = UUID(derived_id(caller.tenant, "upload", key, request_hash(request))).hex if key else uuid4().hex
     item_key, moment = upload_item_key(caller.tenant, upload_id), deps.clock()
     deps.store.create_upload(UploadItem(PK=item_key["PK"], expires_at=int(moment.timestamp()) + ITEM_SECONDS))
     content_type, metadata = CONTENT_TYPES[request.format], upload_metadata(request.format, gzip=request.gzip)

@@ -11,6 +11,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 from pydantic import ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import check_keys
@@ -39,7 +41,9 @@ from prismline_contracts.workloads import (
     LATEST,
     SERVICE_WORKLOADS,
     RegisteredWorkload,
+    is_entry_point,
     latest_workload_key,
+    registration_of,
     workload_key,
 )
 from prismline_http.auth import Caller
@@ -89,14 +93,21 @@ def _view(function: RegisteredWorkload, in_use: Mapping[str, list[str]]) -> Work
     )
 
 
-def register_function(request: RegistrationRequest, deps: Dependencies) -> WorkloadView:
+def register_function(request: RegistrationRequest, caller: Caller, deps: Dependencies) -> WorkloadView:
     """Register a function by its code and as the latest one. Raises ProblemError (403, 422)."""
     if not deps.settings.functions_local:
-        raise ProblemError(
-            403,
-            "registration-closed",
-            "Functions of other machines are not registered here. Install the function in the image of the workers, and"
-            " name it in the job.",
+        if request.local is not None:
+            raise ProblemError(
+                403,
+                "registration-closed",
+                "Functions of other machines are not registered here. Install the function in the image of the workers,"
+                " and register it without `local`.",
+            )
+        caller.require("all")
+    if request.local is None and not is_entry_point(request.name):
+        raise invalid(
+            f"name: no worker finds {request.name} by its name. Give the function's package an entry point of the group"
+            " prismline.workloads, and register that name."
         )
     for field in ("item", "parameters"):
         try:
@@ -104,9 +115,8 @@ def register_function(request: RegistrationRequest, deps: Dependencies) -> Workl
         except SchemaError as error:
             raise invalid(f"{field}: {error.message[:LONGEST_QUOTE]}. It has to be a JSON Schema.") from error
     registered = RegisteredWorkload(**dict(request), registered_at=timestamp())
-    body = registered.model_dump_json(exclude_none=True).encode()
-    deps.bucket.write(workload_key(registered.name, registered.code), body)
-    deps.bucket.write(latest_workload_key(registered.name), body)
+    for key, body in registration_of(registered).items():
+        deps.bucket.write(key, body)
     return _view(registered, {})
 
 
@@ -160,7 +170,15 @@ def check_function(job: FunctionJob, tenant: str, deps: Dependencies) -> Registe
 
 
 def _check(value: Any, schema: dict[str, Any], field: str) -> None:
-    for error in Draft202012Validator(schema).iter_errors(value):
+    """Check a value against a schema of a function. Nothing that a schema refers to is fetched."""
+    try:
+        error = next(Draft202012Validator(schema, registry=Registry()).iter_errors(value), None)
+    except (Unresolvable, RecursionError) as problem:
+        raise invalid(
+            f"{field}: the function's schema refers to what it does not have, or to itself. Register the function again"
+            " with a schema that is complete."
+        ) from problem
+    if error is not None:
         where = ".".join([field, *map(str, error.absolute_path)])
         raise invalid(f"{where}: {error.message[:LONGEST_QUOTE]}.")
 

@@ -24,7 +24,7 @@ from prismline.values import to_json
 from prismline_contracts.commands import TasksProcess
 from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import MAX_KEPT_VALUE_BYTES, TaskItem, TaskValue, value_key
-from prismline_contracts.workloads import RegisteredWorkload, workload_key
+from prismline_contracts.workloads import RegisteredWorkload, is_entry_point, workload_key
 from prismline_coordination import Leases
 from prismline_runtime import Bucket, PermanentError, UnavailableError, describe_invalid
 from prismline_worker.concurrency import NoSlotError, keeping
@@ -81,7 +81,7 @@ class FunctionTasks:
         python, paths = settings.functions_python or sys.executable, settings.functions_paths
         if local is not None and settings.functions_local:
             python, paths = local.python, [*local.paths, *paths]
-        elif ":" in run.workload:
+        elif not is_entry_point(run.workload):
             raise FunctionMissingError(
                 f"{run.workload} was registered on another machine. Install its package with an entry point of the"
                 " group prismline.workloads, and register that name."
