@@ -142,12 +142,17 @@ class Stack:
         """Run so many workers, and leave the other containers unchanged."""
         self.up("--no-deps", "--scale", f"worker={number}", "worker")
 
-    def cli(self, *arguments: str, expect: int = 0) -> str:
-        """Run `docker compose run --rm cli`, with a key that it has made. Return what it prints."""
+    def api_key(self) -> str:
+        """The key that the stack's commands use. It is made when it is first needed."""
         if "PRISMLINE_API_KEY" not in self.environment:
             scopes = ("--scope", "read", "--scope", "submit", "--scope", "operate", "--scope", "all")
             made = self.compose("run", "--rm", "-T", "cli", "jobs", "keys", "create", "compose", *scopes)
             self.environment["PRISMLINE_API_KEY"] = made.stdout.strip()
+        return self.environment["PRISMLINE_API_KEY"]
+
+    def cli(self, *arguments: str, expect: int = 0) -> str:
+        """Run `docker compose run --rm cli`. Return what it prints."""
+        self.api_key()
         return self.compose("run", "--rm", "-T", "cli", *arguments, expect=expect).stdout
 
     def containers(self, service: str | None = None) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from prismline_emulator.endpoints import LOOPBACK
 from prismline_localstack.settings import REPOSITORY
 from tests.compose.conftest import connected
 from tests.compose.stack import Stack, run
@@ -41,7 +42,8 @@ def test_the_items_of_a_pool_are_processed_by_its_container(
     offline = ("--no-deps", "--no-index", "--no-build-isolation")
     run(sys.executable, "-m", "pip", "install", "-q", *offline, "--target", str(tmp_path / "site"), str(package))
     monkeypatch.chdir(tmp_path / "site")
-    monkeypatch.setenv("ENVIRONMENT", "local")
+    monkeypatch.setenv("PRISMLINE_API_URL", f"http://{LOOPBACK}:{stack.environment['PRISMLINE_API_PORT']}")
+    monkeypatch.setenv("PRISMLINE_API_KEY", stack.api_key())
     with connected(stack) as system:
         options = ("--param", "threshold=4", "--pool", "red", "--json")
         shown = system.cli("map", "count-sources", str(EXAMPLE / "items.jsonl"), *options)
