@@ -41,17 +41,23 @@ def _registered(client: Client, name: str) -> Workload | None:
     return next((each for each in client.workloads() if each.name == name), None)
 
 
+def _register_here(client: Client, workload: Description, local: LocalEnvironment) -> bool:
+    """Register a function of this machine, if the API takes any: on a laptop. Return whether it does."""
+    try:
+        client.register(workload.model_dump(mode="json") | {"local": local.model_dump()})
+    except ApiError as error:
+        if error.status == 403:
+            return False
+        raise
+    return True
+
+
 def register(client: Client, workload: Description, local: LocalEnvironment) -> None:
     """Register a function of this machine. An API elsewhere gets it as one that is installed where its workers run."""
-    description = workload.model_dump(mode="json")
-    try:
-        client.register(description | {"local": local.model_dump()})
-    except ApiError as error:
-        if error.status != 403:
-            raise
+    if not _register_here(client, workload, local):
         latest = _registered(client, workload.name)
         if latest is None or latest.code != workload.code:
-            client.register(description)
+            client.register(workload.model_dump(mode="json"))
 
 
 def latest_code(client: Client, name: str) -> str:
@@ -67,13 +73,7 @@ def latest_code(client: Client, name: str) -> str:
     if local is None or not Path(local.python).exists():
         return registered.code
     workload = describe(name, local)
-    try:
-        client.register(workload.model_dump(mode="json") | {"local": local.model_dump()})
-    except ApiError as error:
-        if error.status == 403:
-            return registered.code
-        raise
-    return workload.code
+    return workload.code if _register_here(client, workload, local) else registered.code
 
 
 def params_of(given: Iterable[str], workload: Description) -> dict[str, Any]:

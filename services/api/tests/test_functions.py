@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import boto3
@@ -21,6 +18,7 @@ from prismline_contracts.tasks import TaskValue
 from prismline_contracts.workloads import FunctionManifest, RegisteredWorkload, latest_workload_key, workload_key
 from prismline_ledger import TaskEnding
 from prismline_ledger.testing import ingest_run
+from prismline_localstack.standins.site import Site
 
 pytestmark = pytest.mark.emulator
 
@@ -201,37 +199,19 @@ def test_a_function_of_a_machine_is_registered_only_there_and_an_installed_one_w
 
 
 def test_a_schema_makes_the_api_fetch_nothing(
-    world: ApiWorld, acme: Api, server: tuple[str, list[str]], tmp_path: Path
+    world: ApiWorld, acme: Api, site: tuple[str, Site], tmp_path: Path
 ) -> None:
-    address, asked = server
+    address, asked = site[0], site[1].counts
     (tmp_path / "schema.json").write_text('{"type": "string"}')
     world.deps.settings.functions_local = True
-    for ref in (f"{address}/schema", f"file://{tmp_path}/schema.json", "#/$defs/missing", "#"):
+    for ref in (f"{address}/page/1", f"file://{tmp_path}/schema.json", "#/$defs/missing", "#"):
         acme.post("/workloads", REGISTRATION | {"item": {"$ref": ref}}, expect=201)
         refused = acme.post("/jobs", job(workload="seeing:measure"), expect=422)
         assert "source.items.0: the function's schema refers to what it does not have" in refused["detail"]
-    assert asked == []
+    assert not asked
     within = {"$ref": "#/$defs/it", "$defs": {"it": ITEM}}
     acme.post("/workloads", REGISTRATION | {"item": within}, expect=201)
     acme.post("/jobs", job(workload="seeing:measure"), expect=202)
-
-
-@pytest.fixture
-def server() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that answers with a schema, and the paths that it was asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"type": "string"}')
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_port}", asked
-        listening.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,8 @@ class Client:
         """
         with source_of(items) as given:
             source = given if isinstance(given, dict) else self._uploaded(given, key)
-        source |= {name: options.pop(name) for name in ("max_items",) if name in options}
+        if "max_items" in options:
+            source["max_items"] = options.pop("max_items")
         job = {"workload": function, "name": name or job_name(function), "source": source, "params": dict(params or {})}
         return FunctionRun(self, self.submit(job | options, key=key)["run"]["run_id"])
 
